@@ -65,15 +65,17 @@ struct sr_callbacks {
 };
 
 /* Opens bucket `number` of `file`. `socket` is the agent's; if it is NULL, the environment names it in
- * STRONGROOM_RAM_SOCKET, otherwise it is /run/strongroom/ram.sock. `file` has at most 64 bytes and no
- * slash. Register areas and the range next, and callbacks last. */
+ * STRONGROOM_RAM_SOCKET, otherwise it is /run/strongroom/ram.sock. `file` has at most 64 bytes, no slash
+ * and no control character. Register areas and the range next, and callbacks last; a program that has no
+ * data yet, and waits to be loaded, says no range. */
 int sr_open(const char *socket, const char *file, uint32_t number, sr_bucket **bucket);
 
 /* Registers an area of `length` bytes. It replaces the area of that name. A bucket has at most 512
- * areas; a name has at most 64 bytes and no slash, and is not `bucket.json`.
+ * areas; a name has at most 64 bytes, no slash and no control character, and is not `bucket.json`.
  *
  * fd >= 0, which is open: shared memory, which the agent reads by the descriptor (memfd, POSIX shared memory,
- * hugetlbfs, a file). The library keeps a duplicate. `base` is recorded as the address at which the
+ * hugetlbfs, a file). It is open for reading, and for writing if it is to be loaded. The library keeps a
+ * duplicate. `base` is recorded as the address at which the
  * program maps it, and may be NULL.
  *
  * fd = -1: private memory at `base`. The library keeps a copy of its pages that are not zero. The memory
@@ -89,7 +91,11 @@ int sr_region(sr_bucket *bucket, const char *area, int fd, void *base, uint64_t 
 
 /* Says that the bucket holds the keys from `lo` on, up to but without `hi`; `hi` NULL: up to the last.
  * Keys have at most 64 bytes and are compared byte by byte. `split_version` rises with each split or
- * merge of the bucket. */
+ * merge of the bucket.
+ *
+ * Call it once the memory has what belongs to these keys: a bucket that has keys counts as in memory, and
+ * is not loaded by the cluster, unless its areas are all zeros. After `loaded` the bucket has the keys that
+ * were stored; a program that finds others in its memory calls it there. */
 int sr_range(sr_bucket *bucket, const void *lo, size_t lo_length, const void *hi, size_t hi_length,
              uint64_t split_version);
 
@@ -115,7 +121,8 @@ int sr_load(sr_bucket *bucket, const char *name, uint64_t version);
 
 /* Has the bucket stored as the newest version of the name `evicted`, committed, and compared, then freed
  * by the callback `evict`. Without callbacks the caller frees it when this returns. Then no area is
- * registered any more. With callbacks, but without `evict`, it fails and nothing is freed. */
+ * registered any more. With callbacks, but without `evict`, it fails and nothing is freed. `quiesce` is
+ * not called before `evict` here, as it is if the agent evicts: the caller is at a safe point. */
 int sr_evict(sr_bucket *bucket);
 
 /* Closes a bucket. A callback that is under way ends first, and no other begins, except `resume` if the

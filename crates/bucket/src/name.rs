@@ -22,6 +22,9 @@ pub enum NameError {
     /// It leads to another folder.
     #[error("the name has a slash or a zero byte, or is `.` or `..`")]
     Path,
+    /// It could command the terminal of who lists it, and no cluster has it.
+    #[error("the name has a control character")]
+    Control,
     /// It is the name of the file that describes a bucket.
     #[error("the name `bucket.json` is reserved")]
     Reserved,
@@ -53,6 +56,9 @@ fn check(name: &str, bytes_max: usize) -> Result<(), NameError> {
     if name.contains(['/', '\0']) || name == "." || name == ".." {
         return Err(NameError::Path);
     }
+    if name.contains(char::is_control) {
+        return Err(NameError::Control);
+    }
     Ok(())
 }
 
@@ -68,6 +74,9 @@ mod tests {
         assert_eq!(check_area(""), Err(NameError::Empty));
         for name in [".", "..", "a/b", "/", "a\0b"] {
             assert_eq!(check_area(name), Err(NameError::Path), "{name:?}");
+        }
+        for name in ["a\nb", "\u{1b}[2J", "\u{9b}"] {
+            assert_eq!(check_area(name), Err(NameError::Control), "{name:?}");
         }
         assert_eq!(check_area("bucket.json"), Err(NameError::Reserved));
         assert_eq!(check_file("bucket.json"), Ok(()));

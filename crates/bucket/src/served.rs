@@ -6,12 +6,12 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{Mode, chmod};
+use rustix::fs::{FileType, Mode, OFlags, chmod, fstat, open};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect,
@@ -101,7 +101,7 @@ impl Listener {
         let socket = new_socket().map_err(|error| failed(error.into()))?;
         bind(&socket, &address).map_err(|error| failed(error.into()))?;
         let listener = Self { socket, path: path.to_owned() };
-        chmod(path, Mode::from_raw_mode(mode)).map_err(|error| failed(error.into()))?;
+        set_mode(path, mode).map_err(&failed)?;
         listen(&listener.socket, BACKLOG).map_err(|error| failed(error.into()))?;
         Ok(listener)
     }
@@ -215,6 +215,17 @@ impl AsFd for Connection {
 
 fn new_socket() -> Result<OwnedFd, Errno> {
     socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+}
+
+/// Sets the mode of a socket that was just made. Who may write to its folder could have put a link to
+/// something else in its place.
+fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
+    let socket = open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    if FileType::from_raw_mode(fstat(&socket)?.st_mode) != FileType::Socket {
+        return Err(io::Error::other("something else took its place"));
+    }
+    let itself = format!("/proc/self/fd/{}", socket.as_raw_fd());
+    Ok(chmod(itself, Mode::from_raw_mode(mode))?)
 }
 
 /// Removes a socket on which no process listens.

@@ -72,7 +72,8 @@ impl Guarantee {
 
     /// Nothing: its parts are of different times.
     pub const FUZZY: u64 = 0;
-    /// All bytes were so at one instant; a program may have been in the middle of a change.
+    /// Of each region, all bytes were so at one instant; a program may have been in the middle of a
+    /// change. Of what was read twice, as far as nothing changed and changed back.
     pub const BYTES: u64 = 1;
     /// The same, and the programs were stopped at it.
     pub const FROZEN: u64 = 2;
@@ -94,6 +95,8 @@ impl Guarantee {
     pub fn word(&self) -> &'static str {
         match self.promise {
             Self::FUZZY => "fuzzy",
+            // Two readings do not see what was undone between them.
+            Self::BYTES if self.method == Self::READ_TWICE => "settled",
             Self::BYTES => "bytes",
             Self::FROZEN => "frozen",
             Self::EXACT => "exact",

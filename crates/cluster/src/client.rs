@@ -10,7 +10,10 @@
 //!
 //! # Invariants
 //!
-//! - CUT is sent only when the ranges that are ready in this epoch cover all keys exactly once.
+//! - CUT is sent only when the ranges that are ready in this epoch cover all keys exactly once, and
+//!   each node of the cluster has answered for all of its buckets: so no order of answers hides a second
+//!   claim. A bucket that claims keys later ends the round.
+//! - An empty bucket claims nothing, unless the run takes all.
 //! - A cut is committed only if each bucket of that union was stored in this epoch, with the range
 //!   that it was ready with.
 //! - EVICT is sent only for a cut that is committed, and lists the parts of that cut.
@@ -21,6 +24,7 @@ mod cancelling;
 mod effects;
 mod listed;
 mod periods;
+mod roll;
 mod storing;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,13 +33,15 @@ use strongroom_bucket::KeyRange;
 
 use crate::chance::Chance;
 use crate::message::{
-    Acknowledgement, BucketNumber, Command, Cut, Epoch, FileName, NodeId, State, Verb,
+    Acknowledgement, BucketNumber, Command, Content, Cut, Epoch, FileName, NodeId, NodeTag, State,
+    Verb,
 };
-use crate::union::{Claim, Holder, Overlap, Union};
+use crate::union::{Claim, Holder, Union};
 pub use effects::{
     ClientEffect, ClientInput, ClientOptions, ClusterError, Eviction, Outcome, Problem, StoredPart,
     Task,
 };
+use roll::Roll;
 
 /// The first pause between two commands, and the longest.
 const BACKOFF_MS: (u32, u32) = (50, 2_000);
@@ -56,13 +62,16 @@ pub struct Client {
     highest: Epoch,
     /// What was answered to `Status`, by node and bucket.
     known: BTreeMap<(NodeId, Option<BucketNumber>), Acknowledgement>,
+    /// Which nodes have answered, and for all of their buckets: to `Status`, or in this epoch.
+    roll: Roll,
+    /// Nodes that need not answer: they are lost.
+    excused: BTreeSet<NodeId>,
     /// The best answers of this epoch.
     answers: BTreeMap<Holder, Acknowledgement>,
     /// What buckets claimed in this period, in any round of it.
     heard: BTreeMap<Holder, Claim>,
     /// Why buckets or nodes did not do what was asked, last.
     problems: BTreeMap<(NodeId, Option<BucketNumber>), Problem>,
-    overlaps: Vec<Overlap>,
     recovered: BTreeSet<KeyRange>,
     periods_left: u32,
     /// The deadline; `u64::MAX` until the first round of the period begins.
@@ -72,6 +81,8 @@ pub struct Client {
     send_at_ms: u64,
     backoff_ms: u32,
     rest_ms: u32,
+    /// After the rest, nodes are asked what they have.
+    asks_again: bool,
     /// How many times PREPARE was sent while claims contradicted each other.
     doubtful_sends: u32,
     committed: Option<(Cut, Vec<StoredPart>)>,
@@ -116,10 +127,11 @@ impl Client {
             epoch: Epoch::default(),
             highest: options.known_epoch,
             known: BTreeMap::new(),
+            roll: Roll::default(),
+            excused: options.without.iter().copied().collect(),
             answers: BTreeMap::new(),
             heard: BTreeMap::new(),
             problems: BTreeMap::new(),
-            overlaps: Vec::new(),
             recovered: BTreeSet::new(),
             periods_left: options.periods.max(1),
             period_end_ms: u64::MAX,
@@ -127,6 +139,7 @@ impl Client {
             send_at_ms: now_ms,
             backoff_ms: BACKOFF_MS.0,
             rest_ms: BACKOFF_MS.0,
+            asks_again: false,
             doubtful_sends: 0,
             committed: None,
             effects: Vec::new(),
@@ -157,6 +170,10 @@ impl Client {
                 self.give_up(ClusterError::NotCommitted { file, epoch, reason });
             }
             (ClientInput::Moved { bucket, node }, _) => self.moved(bucket, node),
+            (ClientInput::Recovered, _) => {
+                let silent = self.silent();
+                self.excused.extend(silent);
+            }
             _ => {}
         }
         std::mem::take(&mut self.effects)
@@ -194,7 +211,9 @@ impl Client {
             Phase::Evicting | Phase::Resting { .. } if is_over => {
                 self.end_eviction("it has not answered");
             }
-            Phase::Resting { until_ms } if self.now_ms >= until_ms => self.take_epoch(),
+            Phase::Resting { until_ms } if self.now_ms >= until_ms => {
+                if std::mem::take(&mut self.asks_again) { self.ask() } else { self.take_epoch() }
+            }
             _ => {}
         }
         self.repeat();
@@ -207,8 +226,8 @@ impl Client {
         }
         match self.phase {
             Phase::Asking { .. } => {
-                let shown = self.known.keys().filter_map(|(_, bucket)| *bucket).collect();
-                self.send(Verb::Status, self.options.deadline_ms, shown);
+                let answered = self.roll.answered(|_| true);
+                self.send(Verb::Status, self.options.deadline_ms, answered);
             }
             Phase::Preparing => self.send_prepare(),
             Phase::Cutting => self.send_cut(State::Captured),
@@ -223,7 +242,7 @@ impl Client {
         self.backoff_ms = (self.backoff_ms * 2).min(BACKOFF_MS.1);
     }
 
-    fn send(&mut self, verb: Verb, deadline_ms: u32, answered: Vec<BucketNumber>) {
+    fn send(&mut self, verb: Verb, deadline_ms: u32, answered: Vec<NodeTag>) {
         let epoch = if verb == Verb::Status { Epoch::default() } else { self.epoch };
         let (file, run) = (self.file.clone(), self.options.run);
         self.effects.push(ClientEffect::Send(Command {
@@ -251,8 +270,15 @@ impl Client {
         }
         self.highest = self.highest.max(answer.highest);
         if let Phase::Asking { .. } = self.phase {
+            // It is back.
+            self.excused.remove(&answer.node);
             self.known.insert((answer.node, answer.bucket), answer.clone());
-            if self.task != Task::Status && Union::of(&self.present(|_| true)).is_whole() {
+            self.roll.note(answer, true);
+            self.problems.remove(&(answer.node, None));
+            // No program is stopped meanwhile, so it takes its time if somebody has not answered.
+            let is_waiting = self.period_end_ms != u64::MAX;
+            let is_enough = is_waiting || Union::of(&self.present(|_| true)).is_whole();
+            if self.task != Task::Status && is_enough && self.silent().is_empty() {
                 self.asked();
             }
             return;
@@ -260,7 +286,8 @@ impl Client {
         if answer.epoch != self.epoch {
             return;
         }
-        self.heard.extend(claim_of(answer).map(|claim| (claim.holder, claim)));
+        self.excused.remove(&answer.node);
+        self.heard.extend(self.claim_of(answer).map(|claim| (claim.holder, claim)));
         match self.phase {
             Phase::Preparing => self.take_ready(answer),
             Phase::Cutting | Phase::Storing => self.take_stored(answer),
@@ -277,7 +304,7 @@ impl Client {
     fn present(&self, is_wanted: impl Fn(BucketNumber) -> bool) -> Vec<Claim> {
         let present = self.known.values().filter(|answer| answer.state != State::Evicted);
         let wanted = present.filter(|answer| answer.bucket.is_some_and(&is_wanted));
-        wanted.filter_map(claim_of).collect()
+        wanted.filter_map(|answer| self.claim_of(answer)).collect()
     }
 
     /// Nodes had their time to say what they have.
@@ -287,16 +314,37 @@ impl Client {
             let answers = std::mem::take(&mut self.known).into_values().collect();
             return self.finish(Outcome::Status { answers, union });
         }
+        if matches!(self.task, Task::Store { .. }) && !self.silent().is_empty() {
+            return self.await_silent();
+        }
+        self.period_end_ms = u64::MAX;
         self.take_epoch();
     }
 
     fn claims(&self, is_wanted: impl Fn(&Acknowledgement) -> bool) -> Vec<Claim> {
-        self.answers.values().filter(|answer| is_wanted(answer)).filter_map(claim_of).collect()
+        let wanted = self.answers.values().filter(|answer| is_wanted(answer));
+        wanted.filter_map(|answer| self.claim_of(answer)).collect()
+    }
+
+    /// What a bucket claims. One that is empty has nothing of what belongs to its keys.
+    fn claim_of(&self, answer: &Acknowledgement) -> Option<Claim> {
+        let description = &answer.description;
+        let is_full = description.content != Content::Empty || self.options.takes_empty;
+        let range = description.range.clone().filter(|_| is_full)?;
+        let split_version = description.split_version;
+        Some(Claim { holder: holder_of(answer)?, range, split_version })
     }
 
     fn note(&mut self, answer: &Acknowledgement, reason: String) {
         let (node, bucket, state) = (answer.node, answer.bucket, answer.state);
         self.problems.insert((node, bucket), Problem { node, bucket, state, reason });
+    }
+
+    /// Nodes of the cluster that have not answered for all of their buckets. Of what they have, nothing
+    /// is known.
+    fn silent(&self) -> Vec<NodeId> {
+        let nodes = self.options.nodes.iter().filter(|node| !self.excused.contains(node));
+        nodes.filter(|node| !self.roll.is_complete(**node)).copied().collect()
     }
 
     /// Ends the run without a cut. Programs that are stopped go on.
@@ -319,12 +367,6 @@ fn is_captured(answer: &Acknowledgement) -> bool {
 
 fn holder_of(answer: &Acknowledgement) -> Option<Holder> {
     answer.bucket.map(|bucket| Holder { bucket, node: answer.node })
-}
-
-fn claim_of(answer: &Acknowledgement) -> Option<Claim> {
-    let range = answer.description.range.clone()?;
-    let split_version = answer.description.split_version;
-    Some(Claim { holder: holder_of(answer)?, range, split_version })
 }
 
 #[cfg(test)]

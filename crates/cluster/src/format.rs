@@ -7,8 +7,8 @@ use strongroom_base::le::{LeReader, LeWrite, LengthError};
 use strongroom_bucket::{KEY_BYTES_MAX, KeyRange};
 
 use crate::message::{
-    ANSWERED_MAX, Acknowledgement, BucketNumber, Command, Cut, Description, Epoch, FileName,
-    NodeId, PARTS_MAX, Part, REASON_BYTES_MAX, RunId, State, Verb,
+    ANSWERED_MAX, Acknowledgement, BucketNumber, Command, Content, Cut, Description, Epoch,
+    FileName, NodeId, NodeTag, PARTS_MAX, Part, REASON_BYTES_MAX, RunId, State, Verb,
 };
 use crate::record::{Kept, Record};
 
@@ -32,9 +32,9 @@ impl From<LengthError> for FormatError {
     }
 }
 
-const VERBS: [&str; 6] = ["status", "prepare", "cut", "abort", "evict", "load"];
+const VERBS: [&str; 7] = ["status", "prepare", "cut", "abort", "evict", "load", "prepare all"];
 
-const STATES: [State; 12] = [
+const STATES: [State; 13] = [
     State::Idle,
     State::Preparing,
     State::Ready,
@@ -47,7 +47,10 @@ const STATES: [State; 12] = [
     State::Loaded,
     State::Failed,
     State::Refused,
+    State::Empty,
 ];
+
+const CONTENTS: [Content; 3] = [Content::Unknown, Content::Empty, Content::Filled];
 
 impl Command {
     /// The bytes that are signed. Lists that are too long are cut off: a client lists no more.
@@ -64,6 +67,7 @@ impl Command {
             Verb::Abort => (3, None),
             Verb::Evict { cut, parts } => (4, Some((cut, parts))),
             Verb::Load { cut, parts } => (5, Some((cut, parts))),
+            Verb::PrepareAll => (6, None),
         };
         bytes.put_u8(verb);
         if let Some((cut, parts)) = listed {
@@ -78,8 +82,8 @@ impl Command {
         // Both lists at their longest are more than a datagram. Parts are listed until they answer.
         let answered_max = if listed.is_some() { 0 } else { ANSWERED_MAX };
         put_count(&mut bytes, self.answered.len().min(answered_max));
-        for bucket in self.answered.iter().take(answered_max) {
-            bytes.put_u32(bucket.0);
+        for node in self.answered.iter().take(answered_max) {
+            bytes.put(&node.0);
         }
         bytes
     }
@@ -100,13 +104,14 @@ impl Command {
             Some(&"evict") => {
                 Verb::Evict { cut: take_cut(&mut fields)?, parts: take_parts(&mut fields)? }
             }
+            Some(&"prepare all") => Verb::PrepareAll,
             Some(_) => Verb::Load { cut: take_cut(&mut fields)?, parts: take_parts(&mut fields)? },
             None => return Err(FormatError::Field("verb")),
         };
         let is_listing = matches!(verb, Verb::Evict { .. } | Verb::Load { .. });
         let max = if is_listing { 0 } else { ANSWERED_MAX };
-        let count = take_count(&mut fields, max, "number of buckets that answered")?;
-        let answered = (0..count).map(|_| fields.u32().map(BucketNumber));
+        let count = take_count(&mut fields, max, "number of nodes that answered")?;
+        let answered = (0..count).map(|_| fields.array().map(NodeTag));
         let answered = answered.collect::<Result<_, _>>()?;
         fields.finish()?;
         Ok(Self { file, run, epoch, verb, deadline_ms, answered })
@@ -122,6 +127,7 @@ impl Acknowledgement {
         bytes.put_u64(self.highest.0);
         bytes.put_u8(u8::from(self.bucket.is_some()));
         bytes.put_u32(self.bucket.map_or(0, |bucket| bucket.0));
+        bytes.put_u16(self.buckets);
         let state = STATES.iter().position(|state| *state == self.state);
         put_short_count(&mut bytes, state.expect("the table has every state"));
         put_description(&mut bytes, &self.description);
@@ -140,6 +146,7 @@ impl Acknowledgement {
         let highest = Epoch(fields.u64()?);
         let has_bucket = take_bool(&mut fields)?;
         let number = fields.u32()?;
+        let buckets = fields.u16()?;
         let state = STATES.get(usize::from(fields.u8()?)).ok_or(FormatError::Field("state"))?;
         let description = take_description(&mut fields)?;
         let has_snapshot = take_bool(&mut fields)?;
@@ -158,6 +165,7 @@ impl Acknowledgement {
             node,
             highest,
             bucket: has_bucket.then_some(BucketNumber(number)),
+            buckets,
             state: *state,
             description,
             snapshot: has_snapshot.then_some(snapshot),
@@ -292,6 +300,8 @@ fn take_parts(fields: &mut LeReader<'_>) -> Result<Vec<Part>, FormatError> {
 fn put_description(bytes: &mut Vec<u8>, description: &Description) {
     bytes.put_u64(description.split_version);
     bytes.put_u64(description.bytes);
+    let content = CONTENTS.iter().position(|content| *content == description.content);
+    put_short_count(bytes, content.expect("the table has every one"));
     let range = description.range.as_ref().filter(|range| range.is_valid());
     let Some(range) = range else { return bytes.put_u8(0) };
     bytes.put_u8(if range.high.is_some() { 2 } else { 1 });
@@ -304,6 +314,7 @@ fn put_description(bytes: &mut Vec<u8>, description: &Description) {
 fn take_description(fields: &mut LeReader<'_>) -> Result<Description, FormatError> {
     let split_version = fields.u64()?;
     let bytes = fields.u64()?;
+    let content = CONTENTS.get(usize::from(fields.u8()?)).ok_or(FormatError::Field("content"))?;
     let kind = fields.u8()?;
     let range = match kind {
         0 => None,
@@ -314,7 +325,7 @@ fn take_description(fields: &mut LeReader<'_>) -> Result<Description, FormatErro
     if range.as_ref().is_some_and(|range| !range.is_valid()) {
         return Err(FormatError::Field("range"));
     }
-    Ok(Description { range, split_version, bytes })
+    Ok(Description { range, split_version, bytes, content: *content })
 }
 
 fn take_key(fields: &mut LeReader<'_>) -> Result<Vec<u8>, FormatError> {

@@ -63,9 +63,9 @@ pub use client::{
 };
 pub use format::FormatError;
 pub use message::{
-    ANSWERED_MAX, Acknowledgement, BucketNumber, Command, Cut, Description, Epoch,
-    FILE_NAME_BYTES_MAX, FileName, FileNameError, NodeId, PARTS_MAX, Part, REASON_BYTES_MAX, RunId,
-    State, Verb,
+    ANSWERED_MAX, Acknowledgement, BucketNumber, Command, Content, Cut, Description, Epoch,
+    FILE_NAME_BYTES_MAX, FileName, FileNameError, NodeId, NodeTag, PARTS_MAX, Part,
+    REASON_BYTES_MAX, RunId, State, Verb,
 };
 pub use node::{Node, NodeEffect, NodeInput, NodeOptions};
 pub use record::{Kept, Record};

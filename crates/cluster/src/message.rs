@@ -10,7 +10,7 @@ use strongroom_bucket::KeyRange;
 pub const FILE_NAME_BYTES_MAX: usize = 64;
 /// Bytes of a reason that travel; what is behind them is cut off.
 pub const REASON_BYTES_MAX: usize = 160;
-/// Buckets that a command lists at most as having answered. The others answer again.
+/// Nodes that a command lists at most as having answered. The others answer again.
 pub const ANSWERED_MAX: usize = 200;
 /// Parts of a cut that one command lists at most. A client sends several commands for more.
 pub const PARTS_MAX: usize = 24;
@@ -54,6 +54,18 @@ impl fmt::Display for FileName {
 /// Names a node; made at random when it joins the cluster.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub [u8; 16]);
+
+/// The first bytes of a node's name, by which a command lists those that have answered. If two nodes
+/// have the same, one is not heard again, and then nothing is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeTag(pub [u8; 4]);
+
+impl NodeId {
+    /// Its first bytes.
+    pub fn tag(&self) -> NodeTag {
+        NodeTag([self.0[0], self.0[1], self.0[2], self.0[3]])
+    }
+}
 
 impl fmt::Display for NodeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -117,7 +129,7 @@ pub struct Part {
 pub enum Verb {
     /// Say what you hold, and your highest epoch. Changes nothing.
     Status,
-    /// Stop the programs and say which ranges they have.
+    /// Stop the programs and say which ranges they have. Those of empty buckets go on at once.
     Prepare,
     /// Capture, let the programs go on, store.
     Cut,
@@ -137,6 +149,8 @@ pub enum Verb {
         /// Which node loads what: at most [`PARTS_MAX`].
         parts: Vec<Part>,
     },
+    /// The same as `Prepare`, also for buckets that are empty.
+    PrepareAll,
 }
 
 /// What a client says to all nodes.
@@ -152,8 +166,8 @@ pub struct Command {
     pub verb: Verb,
     /// How long a node may keep programs stopped, in milliseconds from receipt.
     pub deadline_ms: u32,
-    /// Buckets that answered already, and need not again: at most [`ANSWERED_MAX`].
-    pub answered: Vec<BucketNumber>,
+    /// Nodes that answered for all of their buckets, and need not again: at most [`ANSWERED_MAX`].
+    pub answered: Vec<NodeTag>,
 }
 
 /// How far a bucket is, in the epoch that is named beside it.
@@ -183,6 +197,8 @@ pub enum State {
     Failed,
     /// The node refuses the command: its epoch is over, or not this node's.
     Refused,
+    /// Its areas are zeros, so it takes no part in the round.
+    Empty,
 }
 
 /// What a program says of its bucket.
@@ -194,6 +210,21 @@ pub struct Description {
     pub split_version: u64,
     /// Bytes of its areas.
     pub bytes: u64,
+    /// What is known of what they hold.
+    pub content: Content,
+}
+
+/// Whether a bucket holds anything: a program that has just begun may say which keys it has, and have
+/// nothing of what belongs to them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Content {
+    /// It was not looked at since its program came.
+    #[default]
+    Unknown,
+    /// Its areas are zeros.
+    Empty,
+    /// They are not.
+    Filled,
 }
 
 /// What a node says to a client of one of its buckets, or of itself.
@@ -209,6 +240,9 @@ pub struct Acknowledgement {
     pub highest: Epoch,
     /// The bucket; `None` if the node speaks of itself: it has no bucket, or it refuses.
     pub bucket: Option<BucketNumber>,
+    /// How many buckets of the node answer the same command. Who has not heard of as many has not
+    /// heard all that the node claims.
+    pub buckets: u16,
     /// How far the bucket is.
     pub state: State,
     /// The bucket as its program described it last: while stopped, if it is ready or further.

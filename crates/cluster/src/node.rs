@@ -20,6 +20,8 @@
 //!   disk, and after a restart.
 //! - A bucket is ready at most once in an epoch. If its stop was broken, it stays failed.
 //! - So a bucket that was captured was stopped without a break from before CUT was sent.
+//! - A bucket that is empty takes no part in a round that stores, unless the round wants all.
+//! - Each answer says how many of its kind there are: who has fewer has not heard all of this node.
 //! - Memory is freed only after it was compared with the bucket's own snapshot of the cut, while
 //!   the program was stopped without a break.
 //!
@@ -44,7 +46,7 @@ use crate::message::{BucketNumber, Command, Epoch, FileName, NodeId, RunId, Stat
 use crate::record::{Kept, Record};
 use buckets::{Bucket, Step};
 pub use effects::{NodeEffect, NodeInput};
-use replies::{About, Replies};
+use replies::{About, Among, Replies};
 use rounds::{Kind, Round};
 
 /// What a node is made with.
@@ -125,7 +127,8 @@ impl Node {
         if command.file == self.file {
             match &command.verb {
                 Verb::Status => self.report(from, command),
-                Verb::Prepare => self.start(from, command, Kind::Store),
+                Verb::Prepare => self.start(from, command, Kind::Store { takes_empty: false }),
+                Verb::PrepareAll => self.start(from, command, Kind::Store { takes_empty: true }),
                 Verb::Evict { cut, .. } => self.start(from, command, Kind::Evict(*cut)),
                 Verb::Load { cut, .. } => self.start(from, command, Kind::Load(*cut)),
                 Verb::Cut => self.cut(from, command),
@@ -194,7 +197,7 @@ impl Node {
         self.report_late(before_ms);
         for reply in self.replies.take_due(self.now_ms) {
             let acknowledgement = match reply.about {
-                About::Bucket(number) => self.acknowledgement(reply.run, number),
+                About::Bucket(number, among) => self.acknowledgement(reply.run, number, among),
                 About::Node { epoch, state, reason } => {
                     Some(self.own_acknowledgement(reply.run, epoch, state, reason))
                 }
@@ -226,7 +229,7 @@ impl Node {
         let Some(round) = &self.round else { return };
         if bucket.epoch == round.epoch && bucket.step.is_news() {
             let (to, run) = (round.controller, round.run);
-            self.reply(to, run, About::Bucket(number));
+            self.reply(to, run, About::Bucket(number, Among::Round));
         }
     }
 

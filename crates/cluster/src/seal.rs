@@ -28,7 +28,7 @@ use crate::message::{Acknowledgement, Command, NodeId};
 /// Bytes of a datagram at most: it fits into one packet of every network.
 pub const DATAGRAM_BYTES_MAX: usize = 1_200;
 
-const VERSION: u8 = 0;
+const VERSION: u8 = 1;
 const KIND_COMMAND: u8 = 1;
 const KIND_ACKNOWLEDGEMENT: u8 = 2;
 const SALT_BYTES: usize = 32;

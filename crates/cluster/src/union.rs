@@ -4,6 +4,7 @@
 //! version is believed: the other has not heard of the split yet, and is asked again.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use strongroom_bucket::KeyRange;
 
@@ -47,6 +48,31 @@ pub struct Union {
     pub gaps: Vec<KeyRange>,
     /// Claims that contradict each other.
     pub overlaps: Vec<Overlap>,
+    /// Ranges that no bucket claims, believed or not, in order.
+    pub unclaimed: Vec<KeyRange>,
+}
+
+impl Overlap {
+    /// Each of these pairs once: of two that are both doubted, there are two overlaps.
+    pub fn once(overlaps: &[Self]) -> Vec<&Self> {
+        let is_first = |at: usize, overlap: &Self| {
+            let same = |other: &Self| {
+                (other.doubted, other.other) == (overlap.other, overlap.doubted)
+                    && other.range == overlap.range
+            };
+            !overlaps[..at].iter().any(same)
+        };
+        let pairs = overlaps.iter().enumerate();
+        pairs.filter(|(at, overlap)| is_first(*at, overlap)).map(|(_, overlap)| overlap).collect()
+    }
+}
+
+impl fmt::Display for Overlap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { range, doubted, other } = self;
+        write!(f, "{range} (bucket {} on node {} and ", other.bucket, other.node)?;
+        write!(f, "bucket {} on node {})", doubted.bucket, doubted.node)
+    }
 }
 
 impl Union {
@@ -61,7 +87,8 @@ impl Union {
         }
         let doubted: BTreeSet<Holder> = overlaps.iter().map(|overlap| overlap.doubted).collect();
         let believed = sorted.iter().filter(|claim| !doubted.contains(&claim.holder));
-        Self { gaps: gaps(believed.map(|claim| &claim.range)), overlaps }
+        let gaps = gaps(believed.map(|claim| &claim.range));
+        Self { gaps, overlaps, unclaimed: Self::unclaimed(claims) }
     }
 
     /// Whether all keys are claimed exactly once.

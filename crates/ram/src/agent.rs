@@ -16,11 +16,11 @@ mod listening;
 mod programs;
 mod rounds;
 mod speaker;
+mod users;
 mod versions;
 mod waits;
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -33,6 +33,7 @@ use strongroom_base::{Monitor, Problem, Severity, Stopwatch};
 use strongroom_bucket::FromProgram;
 use strongroom_bucket::served::{Connection, Listener, ServedError};
 use strongroom_cluster::Command;
+use strongroom_source::memory::handed::Handed;
 
 use crate::files::NodeFile;
 use crate::keeper::{BucketName, Keeper};
@@ -92,7 +93,7 @@ enum Event {
 }
 
 /// What a program has handed over as an area, or why that is none.
-struct Taken(Result<File, String>);
+struct Taken(Result<Handed, String>);
 
 /// A program that is connected.
 struct Program {
@@ -108,6 +109,8 @@ pub struct Agent {
     keeper: Arc<Keeper>,
     events: SyncSender<Event>,
     limits: OpenLimits,
+    /// The user as whom it runs.
+    user: u32,
     programs: BTreeMap<u64, Program>,
     buckets: BTreeMap<BucketName, Bucket>,
     /// Programs that want a bucket whose program has ended, but is still heard.
@@ -150,6 +153,7 @@ pub fn run(
         keeper,
         events,
         limits: OpenLimits::raise(),
+        user: users::own_user(),
         programs: BTreeMap::new(),
         buckets: BTreeMap::new(),
         successors: Vec::new(),
@@ -208,8 +212,18 @@ impl Agent {
     /// A thread reads what the program says.
     fn connected(&mut self, connection: Arc<Connection>) {
         let connections_max = self.limits.connections;
-        if self.programs.len() >= connections_max {
-            let reason = format!("it has {connections_max} programs, and takes no more");
+        let user = connection.peer().uid;
+        let of_user = |program: &&Program| program.connection.peer().uid == user;
+        let refusal = if self.programs.len() >= connections_max {
+            Some(format!("it has {connections_max} programs, and takes no more"))
+        } else if self.programs.values().filter(of_user).count()
+            >= self.share_of(user, connections_max)
+        {
+            Some(format!("user {user} has as many programs here as one user may have"))
+        } else {
+            None
+        };
+        if let Some(reason) = refusal {
             self.say_of_programs(Severity::Warning, &format!("a program is not heard: {reason}"));
             return programs::turn_away(&connection, reason);
         }

@@ -35,6 +35,15 @@ pub struct RunLimits {
     pub periods: u32,
 }
 
+/// What a store takes for a whole file.
+#[derive(Debug, Clone, Default)]
+pub struct Leniency {
+    /// Nodes that are lost, and need not say what they have.
+    pub without: Vec<NodeId>,
+    /// Buckets of zeros are stored as well.
+    pub takes_empty: bool,
+}
+
 /// Why a run did not begin, or could not go on.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
@@ -60,8 +69,9 @@ pub trait RunCaller {
     /// It is not committed, or it is unknown whether it is.
     fn commit(&mut self, epoch: Epoch, parts: &[StoredPart]) -> Result<SnapshotId, String>;
 
-    /// No bucket has these keys: brings them back, if it can.
-    fn recover(&mut self, range: &KeyRange);
+    /// No bucket has these keys: brings them back, if it can. Returns whether that is done, so that they
+    /// will not come back from where they were.
+    fn recover(&mut self, range: &KeyRange) -> bool;
 }
 
 /// One run: its task, and whom it is about.
@@ -74,6 +84,8 @@ pub struct Run<'r> {
     pub task: Task,
     /// Its limits.
     pub limits: RunLimits,
+    /// What a store takes for a whole file.
+    pub leniency: Leniency,
 }
 
 /// Runs it to its end. If it is cancelled, programs that are stopped are let go first.
@@ -87,7 +99,7 @@ pub fn run(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<Outcome, RunError> {
-    let Run { files, file, task, limits } = run;
+    let Run { files, file, task, limits, leniency } = run;
     let epoch_path = files.path.with_file_name(format!("{file}.epoch"));
     let (watch, wire) = (Stopwatch::start(), Wire::open(files)?);
     let now_ms = || u64::try_from(watch.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -99,6 +111,9 @@ pub fn run(
         ask_ms: ASK_MS,
         deadline_ms: ms(limits.stopped),
         store_ms: ms(limits.stored),
+        nodes: files.nodes.iter().map(|node| node.id).collect(),
+        without: leniency.without,
+        takes_empty: leniency.takes_empty,
         periods: limits.periods,
     };
     let mut client = Client::new(file.clone(), task, options, now_ms());
@@ -115,7 +130,9 @@ pub fn run(
                         Err(reason) => ClientInput::NotCommitted { reason },
                     });
                 }
-                ClientEffect::Recover(range) => caller.recover(&range),
+                ClientEffect::Recover(range) => {
+                    results.extend(caller.recover(&range).then_some(ClientInput::Recovered));
+                }
                 ClientEffect::Finish(outcome) => return Ok(outcome),
             }
         }

@@ -10,15 +10,21 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use strongroom_base::{Cancel, Monitor, SnapshotId, Timestamp};
+use strongroom_bucket::KeyRange;
 use strongroom_catalog::Snapshot;
 use strongroom_engine::{
     BackupOptions, EngineError, Region, RegionOptions, RegionOutcome, Stillness, StoredRegion,
     backup_regions, cat, load_region, regions_of,
 };
 use strongroom_repository::{Repository, RepositoryError, list_snapshots, read_snapshot};
-use strongroom_source::memory::MemoryFile;
+use strongroom_source::memory::Memory;
+use strongroom_source::memory::handed::Handed;
 
-use crate::about::{ABOUT_NAME, About, AboutFile};
+use crate::about::{ABOUT_NAME, About, AboutFile, RangeText};
+
+/// What is read at a time to find out whether it is zeros, and how far holes are skipped at a time.
+const LOOK_BYTES: usize = 1 << 20;
+const HOLE_BYTES: u64 = 64 << 20;
 
 /// Which bucket.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,7 +52,7 @@ impl std::fmt::Display for BucketName {
 #[derive(Debug, Clone)]
 pub struct Area {
     /// The memory.
-    pub file: Arc<File>,
+    pub file: Arc<Handed>,
     /// Its length.
     pub bytes: u64,
     /// The address at which the program maps it, if that matters.
@@ -86,6 +92,17 @@ pub struct Storing<'s> {
     pub cancel: &'s Cancel,
 }
 
+/// What is loaded.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'w> {
+    /// These areas; all that were stored if there are none.
+    pub areas: &'w [String],
+    /// Of a bucket that had these keys; any if there are none.
+    pub range: Option<&'w KeyRange>,
+    /// From this snapshot.
+    pub snapshot: SnapshotId,
+}
+
 /// Why a bucket was not stored, loaded or compared.
 #[derive(Debug, thiserror::Error)]
 pub enum KeepError {
@@ -103,7 +120,7 @@ pub enum KeepError {
     /// An area cannot be written.
     #[error(
         "the area {area} cannot be written: {error}. Register it with a descriptor that is open for \
-         writing, of a file that is not sealed"
+         reading and writing, of a file that is not sealed"
     )]
     Unwritten {
         /// The area.
@@ -229,16 +246,24 @@ impl Keeper {
         &self,
         bucket: &BucketName,
         areas: &Areas,
-        wanted: &[String],
-        snapshot: SnapshotId,
+        wanted: Wanted<'_>,
         cancel: &Cancel,
     ) -> Result<About, KeepError> {
+        let Wanted { areas: wanted, range, snapshot } = wanted;
         let unfit = |why: String| KeepError::Unfit { bucket: bucket.clone(), snapshot, why };
         let stored = read_snapshot(&self.repository, snapshot)?;
         let about = self.about_in(bucket, &stored)?;
+        let stored_range = about.range.as_ref().and_then(RangeText::range);
+        if let Some(range) = range.filter(|range| stored_range.as_ref() != Some(*range)) {
+            let had = stored_range.map_or_else(|| "no keys".to_owned(), |range| range.to_string());
+            return Err(unfit(format!(
+                "its program says that it has the keys {range}, and it was stored with {had}: start \
+                 the program without a range"
+            )));
+        }
         let folder = bucket.path();
         let regions = regions_of(&self.repository, &stored, folder.as_os_str().as_encoded_bytes())?;
-        let mut loading: Vec<(&String, &Area, &StoredRegion)> = Vec::new();
+        let mut loading: Vec<(&String, &File, &StoredRegion)> = Vec::new();
         for region in &regions {
             let name = region.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             if name == ABOUT_NAME || !wanted.is_empty() && !wanted.iter().any(|one| one == name) {
@@ -254,16 +279,17 @@ impl Keeper {
                     "the area \"{name}\" had {bytes} bytes, and is registered with {registered}"
                 )));
             }
-            loading.push((name, area, region));
+            // If one cannot be written, none is.
+            let unwritten = |error| KeepError::Unwritten { area: name.clone(), error };
+            loading.push((name, area.file.writable().map_err(unwritten)?, region));
         }
         if let Some(missing) =
             wanted.iter().find(|name| !loading.iter().any(|(loaded, ..)| loaded == name))
         {
             return Err(unfit(format!("the area \"{missing}\" was not stored")));
         }
-        for (name, area, region) in loading {
-            let monitor = &*self.monitor;
-            let filled = load_region(&self.repository, region, &area.file, monitor, cancel);
+        for (name, file, region) in loading {
+            let filled = load_region(&self.repository, region, file, &*self.monitor, cancel);
             let outcome = filled.map_err(|error| match error {
                 EngineError::Output(error) => KeepError::Unwritten { area: name.clone(), error },
                 error => error.into(),
@@ -310,11 +336,36 @@ fn version_of(label: &str, name: &str) -> Option<u64> {
     label.strip_prefix(name)?.strip_prefix('@')?.parse().ok()
 }
 
+/// Whether there are areas, and they hold nothing but zeros.
+pub fn are_zeros(areas: &Areas, cancel: &Cancel) -> std::io::Result<bool> {
+    let mut buffer = vec![0; LOOK_BYTES];
+    for area in areas.values() {
+        let memory = area.file.memory()?;
+        let mut at = 0;
+        while at < area.bytes && memory.has_data(at..area.bytes) {
+            let end = area.bytes.min(at + HOLE_BYTES);
+            while at < end && memory.has_data(at..end) {
+                let part = &mut buffer[..LOOK_BYTES.min((end - at) as usize)];
+                memory.read_at(at, part)?;
+                if part.iter().any(|byte| *byte != 0) {
+                    return Ok(false);
+                }
+                at += part.len() as u64;
+                if cancel.is_cancelled() {
+                    return Ok(false);
+                }
+            }
+            at = end;
+        }
+    }
+    Ok(!areas.is_empty())
+}
+
 fn regions(bucket: &BucketName, areas: &Areas, is_still: bool) -> Result<Vec<Region>, KeepError> {
     let folder = bucket.path();
     let region = |(name, area): (&String, &Area)| {
-        let memory = MemoryFile::of(&area.file, area.bytes);
-        let memory = memory.map_err(|error| KeepError::Area { area: name.clone(), error })?;
+        let memory =
+            area.file.memory().map_err(|error| KeepError::Area { area: name.clone(), error })?;
         Ok(Region { path: folder.join(name), memory: Box::new(memory), is_held: is_still })
     };
     areas.iter().map(region).collect()

@@ -6,14 +6,17 @@
 //! own mapping is in none that we could ask (`docs/design/0035-memory.md`).
 
 pub mod freezer;
+pub mod handed;
 pub mod huge;
 pub mod mark;
 pub mod process;
+mod system;
+pub mod writers;
 
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -81,26 +84,6 @@ impl MemoryFile {
             is_held: false,
             is_shared: false,
         })
-    }
-
-    /// The first `bytes` of a file that another process has handed over.
-    ///
-    /// # Errors
-    ///
-    /// It is no regular file, or is shorter.
-    pub fn of(file: &File, bytes: u64) -> io::Result<Self> {
-        let metadata = metadata_of(file)?;
-        if metadata.size < bytes {
-            let message = format!("it has {} bytes, and {bytes} were announced", metadata.size);
-            return Err(io::Error::other(message));
-        }
-        let metadata = Metadata { size: bytes, ..metadata };
-        let name = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let (file, is_shared) = match File::open(name) {
-            Ok(own) => (own, false),
-            Err(_) => (file.try_clone()?, true),
-        };
-        Ok(Self { path: None, bytes, file, metadata, is_held: false, is_shared })
     }
 
     /// The same region as it is in this moment, if its file system can hold on to it (XFS, Btrfs):
@@ -176,6 +159,9 @@ fn metadata_of(file: &File) -> io::Result<Metadata> {
     if crate::inode::kind_of(&stat) != FileType::RegularFile {
         let kind = crate::inode::kind_text(crate::inode::kind_of(&stat));
         return Err(io::Error::other(format!("it is {kind}, and no region of memory")));
+    }
+    if system::is_made_up(file) {
+        return Err(io::Error::other("it is made by the kernel, and no region of memory"));
     }
     let time = |at: rustix::fs::StatxTimestamp| {
         Timestamp(at.tv_sec.saturating_mul(1_000_000_000).saturating_add(at.tv_nsec.into()))

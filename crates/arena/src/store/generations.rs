@@ -15,7 +15,6 @@ use std::collections::HashMap;
 
 use strongroom_base::{ArenaId, DomainId};
 
-use super::opening::Wanted;
 use super::{ArenaStore, lock};
 use crate::error::ArenaError;
 use crate::name::{ArenaName, ListedArena, ListedArenas};

@@ -607,6 +607,7 @@ fn clusters(book: &mut Book) {
     let bucket = Bucket::open(Some(&socket), "sales", 0).unwrap();
     let memory = rustix::fs::memfd_create("sales", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&memory, 100_000).unwrap();
+    rustix::io::pwrite(&memory, b"records", 0).unwrap();
     bucket.region("records", memory.as_fd(), None, 100_000).unwrap();
     bucket.range(&KeyRange::whole(), 0).unwrap();
     bucket.on_quiesce(Box::new(Still)).unwrap();

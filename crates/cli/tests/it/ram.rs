@@ -38,14 +38,14 @@ fn shared_memory_is_stored_by_what_changed_and_put_back() {
     let store = || world.run(["ram", "store", &name]).exits(0);
     store()
         .says("snapshot")
-        .says("512 of 512 pages changed; guarantee: bytes (read twice, 2 readings)");
+        .says("512 of 512 pages changed; guarantee: settled (read twice, 2 readings)");
     store().says("0 of 512 pages changed").says("0 B of new content").says("1 reading)");
     write_at(&region, b"changed", 5 << 20);
     let run = world.run(["ram", "store", &name, "--json"]).exits(0);
     let summary = run.summary();
-    assert_eq!((&summary["pages_changed"], &summary["guarantee"]), (&1.into(), &"bytes".into()));
+    assert_eq!((&summary["pages_changed"], &summary["guarantee"]), (&1.into(), &"settled".into()));
     let listed = world.run(["snapshots", "--json"]).exits(0).events("snapshot");
-    assert!(listed.iter().all(|snapshot| snapshot["guarantee"] == "bytes"), "{listed:?}");
+    assert!(listed.iter().all(|snapshot| snapshot["guarantee"] == "settled"), "{listed:?}");
     let newest = fs::read(&region).unwrap();
 
     // It is an ordinary file too.
@@ -330,12 +330,12 @@ fn what_a_file_system_holds_on_to_is_of_one_instant() {
     fs::write(&region, Random::new(9).noise(32 << 20)).unwrap();
     let writer = Writer::start(&region);
     let name = region.display().to_string();
-    // A region that is read twice is of a later instant.
+    // A region that is read twice is of a later instant, and of one alone if nothing was undone.
     let (others, other) = (shared(), "other");
     fs::write(others.path().join(other), [7; 1 << 20]).unwrap();
     let other = others.path().join(other).display().to_string();
     let run = world.run(["ram", "store", &name, &other]).exits(0);
-    run.says("guarantee: bytes (held by the file system, 2 readings)");
+    run.says("guarantee: settled (read twice, 2 readings)");
     for _ in 0..3 {
         let run = world.run(["ram", "store", &name]).exits(0);
         run.says("guarantee: bytes (held by the file system, 1 reading)");
@@ -420,7 +420,7 @@ fn a_frozen_control_group_is_stored_as_it_was_and_goes_on() {
     let (name, frozen) = (region.display().to_string(), group.0.display().to_string());
     for _ in 0..3 {
         let run = world.run(["ram", "store", &name, "--freeze", &frozen]).exits(0);
-        run.says("guarantee: frozen (control group frozen, 2 readings)");
+        run.says("guarantee: frozen (control group frozen, 3 readings)");
         assert!(!group.is_frozen(), "it goes on");
         let stored = world.run(["cat", &format!("latest:{name}")]).exits(0).bytes;
         let number = |at: usize| u64::from_le_bytes(stored[at..at + 8].try_into().unwrap());
@@ -428,6 +428,58 @@ fn a_frozen_control_group_is_stored_as_it_was_and_goes_on() {
         let (first, last) = (number(0), number(stored.len() - 8));
         assert!(first == last || first == last + 1, "{first} {last}: not of one instant");
     }
+    drop(writer);
+    drop(group);
+}
+
+/// `frozen` is said only if all who can write are stopped.
+#[test]
+fn kept_1_11_a_control_group_without_a_writer_of_the_region_is_refused() {
+    if skipped("control groups", (!is_root()).then_some("only root may make them")) {
+        return;
+    }
+    let (world, folder) = (World::with_repository(), shared());
+    let groups = ControlGroups::find(&world);
+    let region = folder.path().join("busy");
+    fs::write(&region, Random::new(5).noise(32 << 20)).unwrap();
+    let name = region.display().to_string();
+    let mut sleeper = Command::new("sleep").arg("100").spawn().unwrap();
+    let group = Group::with("other", &groups.folder, sleeper.id());
+    let store = || world.run(["ram", "store", &name, "--freeze", &group.0.display().to_string()]);
+    // Nobody writes: it is frozen.
+    store().exits(0).says("guarantee: frozen (control group frozen, 3 readings)");
+    let writer = Writer::start(&region);
+    let refused = store().exits(1);
+    let outside = format!("the process {} (", writer.0.id());
+    refused.warns(&outside).warns("can write to the regions, and is not in the control group");
+    assert!(!group.is_frozen(), "it goes on");
+    drop(writer);
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
+    let is_empty = || fs::read_to_string(group.0.join("cgroup.procs")).unwrap().is_empty();
+    while !is_empty() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    store().exits(1).warns("no program is in it, so nothing would be stopped");
+}
+
+#[test]
+fn kept_1_11_a_control_group_that_was_frozen_stays_frozen() {
+    if skipped("control groups", (!is_root()).then_some("only root may make them")) {
+        return;
+    }
+    let (world, folder) = (World::with_repository(), shared());
+    let groups = ControlGroups::find(&world);
+    let region = folder.path().join("busy");
+    fs::write(&region, Random::new(5).noise(4 << 20)).unwrap();
+    let writer = Writer::start(&region);
+    let group = Group::with("before", &groups.folder, writer.0.id());
+    fs::write(group.0.join("cgroup.freeze"), "1").unwrap();
+    let (name, frozen) = (region.display().to_string(), group.0.display().to_string());
+    let run = world.run(["ram", "store", &name, "--freeze", &frozen]).exits(0);
+    run.says("guarantee: frozen (control group frozen, 3 readings)");
+    assert!(group.is_frozen(), "the administrator's command is not undone");
+    fs::write(group.0.join("cgroup.freeze"), "0").unwrap();
     drop(writer);
     drop(group);
 }

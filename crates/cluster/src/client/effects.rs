@@ -28,6 +28,13 @@ pub struct ClientOptions {
     pub deadline_ms: u32,
     /// How long nodes may take to store, to evict, or to load.
     pub store_ms: u32,
+    /// The nodes of the cluster. A file is stored only if each has said what it has.
+    pub nodes: Vec<NodeId>,
+    /// Of those, the ones that are lost, and need not say anything.
+    pub without: Vec<NodeId>,
+    /// Whether empty buckets are stored as well: there is nothing that they could replace, or it is
+    /// wanted.
+    pub takes_empty: bool,
     /// How many deadlines the client waits for. Behind each but the last, what is missing is
     /// recovered.
     pub periods: u32,
@@ -97,6 +104,9 @@ pub enum ClientInput {
         /// Why.
         reason: String,
     },
+    /// What was missing is recovered, and will not come back from where it was: nodes that do not
+    /// answer need not.
+    Recovered,
     /// A bucket is to be loaded on another node, from the next round on.
     Moved {
         /// The bucket.
@@ -180,7 +190,7 @@ pub enum ClusterError {
         "file {file} is incomplete at the deadline{}{}{}. Start the agents of these keys, or load \
          their buckets from the last cut",
         list(": no bucket is ready for these keys:", missing),
-        list("; claimed twice:", &overlaps.iter().map(|it| &it.range).collect::<Vec<_>>()),
+        list("; claimed twice:", &Overlap::once(overlaps)),
         list(";", problems)
     )]
     Incomplete {

@@ -2,8 +2,10 @@
 
 use strongroom_bucket::KeyRange;
 
-use super::{Client, Eviction, Outcome, Phase, Problem, Task, claim_of, holder_of};
-use crate::message::{Acknowledgement, BucketNumber, Cut, NodeId, PARTS_MAX, Part, State, Verb};
+use super::{Client, Eviction, Outcome, Phase, Problem, Task, holder_of};
+use crate::message::{
+    Acknowledgement, BucketNumber, Content, Cut, NodeId, PARTS_MAX, Part, State, Verb,
+};
 use crate::union::{Holder, Union};
 
 impl Client {
@@ -80,8 +82,14 @@ impl Client {
     pub(super) fn not_loaded(&self) -> Vec<KeyRange> {
         let parts = self.listed().map_or_else(Vec::new, |(_, parts)| parts);
         let mut claims = self.present(|bucket| parts.iter().all(|part| part.bucket != bucket));
-        let loaded = self.answers.values().filter(|answer| answer.state == State::Loaded);
-        claims.extend(loaded.filter_map(claim_of));
+        // One that turned out to be filled keeps what it has.
+        let is_there = |answer: &Acknowledgement| {
+            let is_left = answer.state == State::Failed;
+            answer.state == State::Loaded
+                || is_left && answer.description.content == Content::Filled
+        };
+        let loaded = self.answers.values().filter(|answer| is_there(answer));
+        claims.extend(loaded.filter_map(|answer| self.claim_of(answer)));
         Union::of(&claims).gaps
     }
 

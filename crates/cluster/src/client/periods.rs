@@ -1,11 +1,17 @@
 //! Epochs, rounds and deadlines on the side of the client: when a round begins, when it is given up,
 //! and what is missing when the time is over.
 
+use std::collections::BTreeSet;
+
 use strongroom_bucket::KeyRange;
 
-use super::{BACKOFF_MS, Client, ClientEffect, ClusterError, Phase, Task, is_captured};
-use crate::message::{Epoch, Verb};
+use super::{BACKOFF_MS, Client, ClientEffect, ClusterError, Phase, Problem, Task, is_captured};
+use crate::message::{Epoch, NodeId, State, Verb};
 use crate::union::{Claim, Union};
+
+/// What is said of a node that may have keys of which nobody has heard.
+const SILENT: &str = "it does not say what it has, and that may be keys that others have as well: \
+    start its agent, or leave it out with --without if it is lost";
 
 impl Client {
     pub(super) fn period_ms(&self) -> u32 {
@@ -34,6 +40,7 @@ impl Client {
     /// The epoch is kept: its round begins.
     pub(super) fn begin(&mut self) {
         self.answers.clear();
+        self.roll.clear();
         self.begun_at_ms = self.now_ms;
         if self.period_end_ms == u64::MAX {
             self.period_end_ms = self.now_ms + u64::from(self.period_ms());
@@ -50,7 +57,7 @@ impl Client {
 
     /// Gives a round up, and begins another one after a while.
     pub(super) fn begin_again(&mut self) {
-        if self.is_before_eviction() {
+        if self.is_before_eviction() && self.epoch > Epoch::default() {
             self.send(Verb::Abort, 0, Vec::new());
         }
         let wait_ms = u64::from(self.rest_ms) + self.chance.up_to(self.rest_ms);
@@ -59,12 +66,43 @@ impl Client {
         self.phase = Phase::Resting { until_ms: self.now_ms + wait_ms };
     }
 
+    /// Nodes are asked again what they have.
+    pub(super) fn ask(&mut self) {
+        self.known.clear();
+        self.roll.clear();
+        let until_ms = self.now_ms + u64::from(self.options.ask_ms);
+        self.enter(Phase::Asking { until_ms });
+    }
+
+    /// Some nodes have not said what they have. They are waited for until the deadline, while no program
+    /// is stopped.
+    pub(super) fn await_silent(&mut self) {
+        if self.now_ms >= self.period_end_ms {
+            return self.end_period();
+        }
+        self.period_end_ms = self.now_ms + u64::from(self.options.deadline_ms);
+        self.phase = Phase::Asking { until_ms: self.period_end_ms };
+    }
+
+    /// Names nodes of which not all is known.
+    fn note_silent(&mut self) {
+        let silent = self.silent().into_iter().chain(self.roll.incomplete());
+        for node in silent.collect::<BTreeSet<NodeId>>() {
+            let reason = SILENT.to_owned();
+            let problem = Problem { node, bucket: None, state: State::Idle, reason };
+            self.problems.entry((node, None)).or_insert(problem);
+        }
+    }
+
     /// The deadline passed: what is missing is recovered if another one follows.
     pub(super) fn end_period(&mut self) {
         let missing = self.missing();
+        if matches!(self.task, Task::Store { .. }) {
+            self.note_silent();
+        }
         if self.periods_left <= 1 {
             let problems = std::mem::take(&mut self.problems).into_values().collect();
-            let overlaps = std::mem::take(&mut self.overlaps);
+            let overlaps = Union::of(&self.heard_claims()).overlaps;
             let file = self.file.clone();
             return self.give_up(ClusterError::Incomplete { file, missing, overlaps, problems });
         }
@@ -76,8 +114,14 @@ impl Client {
         }
         self.rest_ms = BACKOFF_MS.0;
         self.begin_again();
+        self.asks_again = matches!(self.task, Task::Store { .. });
         self.heard.clear();
         self.period_end_ms = u64::MAX;
+    }
+
+    /// What was claimed in this period.
+    fn heard_claims(&self) -> Vec<Claim> {
+        self.heard.values().cloned().collect()
     }
 
     /// Keys that were not heard of in this period; if all were, those that the present round lacks,
@@ -86,16 +130,18 @@ impl Client {
         if self.phase == Phase::Loading || matches!(self.task, Task::Load { .. }) {
             return self.not_loaded();
         }
-        let heard: Vec<Claim> = self.heard.values().cloned().collect();
-        let unheard = Union::unclaimed(&heard);
+        if let Phase::Asking { .. } = self.phase {
+            return Union::unclaimed(&self.present(|_| true));
+        }
+        let unheard = Union::unclaimed(&self.heard_claims());
         let age_ms = self.now_ms - self.begun_at_ms;
         let is_young = age_ms < u64::from(self.options.deadline_ms / 2);
         if !unheard.is_empty() || is_young {
             return unheard;
         }
         match self.phase {
-            Phase::Preparing => Union::of(&self.claims(|_| true)).gaps,
-            Phase::Cutting => Union::of(&self.claims(is_captured)).gaps,
+            Phase::Preparing => Union::unclaimed(&self.claims(|_| true)),
+            Phase::Cutting => Union::unclaimed(&self.claims(is_captured)),
             _ => Vec::new(),
         }
     }

@@ -1,17 +1,25 @@
 //! PREPARE and CUT on the side of the client: from the first answer to the committed cut.
 
+use std::collections::BTreeSet;
+
 use strongroom_base::SnapshotId;
 
 use super::{
     Client, ClientEffect, ClusterError, Outcome, Phase, Problem, StoredPart, Task, holder_of,
     is_captured,
 };
-use crate::message::{Acknowledgement, BucketNumber, Cut, Part, State, Verb};
+use crate::message::{Acknowledgement, Cut, NodeId, Part, State, Verb};
 use crate::union::Union;
 
 /// How often PREPARE is sent while claims contradict each other. Programs are stopped meanwhile, so
 /// a split that is half done ends only if they go on.
 const DOUBTFUL_SENDS_MAX: u32 = 3;
+
+/// Why a bucket that has keys is not stored.
+const EMPTY: &str = "it is empty: load it with `strongroom ram cluster load`, or store its zeros with \
+    --accept-empty";
+const LATE_CLAIM: &str =
+    "it claims keys that other buckets have, and said so only after the others";
 
 impl Client {
     pub(super) fn send_prepare(&mut self) {
@@ -19,27 +27,25 @@ impl Client {
         if !union.overlaps.is_empty() {
             self.doubtful_sends += 1;
             if self.doubtful_sends > DOUBTFUL_SENDS_MAX {
-                self.overlaps = union.overlaps;
                 return self.begin_again();
             }
         }
         let doubted = union.doubted();
-        // By number: another node may claim the same bucket.
-        let is_doubted = |bucket| doubted.iter().any(|holder| holder.bucket == bucket);
-        let believed = self.answers.keys().filter(|holder| !is_doubted(holder.bucket));
-        let answered: Vec<BucketNumber> = believed.map(|holder| holder.bucket).collect();
-        self.overlaps = union.overlaps;
+        let is_doubted = |node| doubted.iter().any(|holder| holder.node == node);
+        let answered = self.roll.answered(|node| !is_doubted(node));
         let left_ms = self.period_end_ms.saturating_sub(self.now_ms);
         let deadline_ms = u32::try_from(left_ms).unwrap_or(self.options.deadline_ms);
-        self.send(Verb::Prepare, deadline_ms, answered);
+        let verb = if self.options.takes_empty { Verb::PrepareAll } else { Verb::Prepare };
+        self.send(verb, deadline_ms, answered);
     }
 
-    /// Who has reached the state need not answer again.
+    /// Nodes whose buckets have all reached the state need not answer again.
     pub(super) fn send_cut(&mut self, reached: State) {
         let is_done =
             |answer: &Acknowledgement| answer.state == reached || answer.state == State::Stored;
-        let done = self.answers.iter().filter(|(_, answer)| is_done(answer));
-        let answered = done.map(|(holder, _)| holder.bucket).collect();
+        let late = self.answers.values().filter(|answer| !is_done(answer));
+        let late: BTreeSet<NodeId> = late.map(|answer| answer.node).collect();
+        let answered = self.roll.answered(|node| !late.contains(&node));
         self.send(Verb::Cut, self.options.deadline_ms, answered);
     }
 
@@ -53,14 +59,29 @@ impl Client {
             (State::Ready, Some(holder)) => {
                 self.problems.remove(&(answer.node, answer.bucket));
                 self.answers.insert(holder, answer.clone());
-                if Union::of(&self.claims(|_| true)).is_whole() {
-                    self.overlaps.clear();
-                    // A bucket without keys is stopped as well; there is nothing to capture.
-                    self.answers.retain(|_, answer| answer.description.range.is_some());
-                    self.enter(Phase::Cutting);
-                }
+                self.roll.note(answer, true);
+                self.cut_if_all_is_heard();
             }
-            _ => {}
+            (State::Empty, Some(_)) => {
+                self.note(answer, EMPTY.to_owned());
+                self.roll.note(answer, true);
+                self.cut_if_all_is_heard();
+            }
+            // Its program does not hold still yet, or the node has none.
+            _ => {
+                self.roll.note(answer, false);
+                self.cut_if_all_is_heard();
+            }
+        }
+    }
+
+    /// A claim that comes later could contradict those that are here, so each node is heard to its end.
+    fn cut_if_all_is_heard(&mut self) {
+        let is_all_heard = self.silent().is_empty() && self.roll.incomplete().next().is_none();
+        if is_all_heard && Union::of(&self.claims(|_| true)).is_whole() {
+            // A bucket without keys is stopped as well; there is nothing to capture.
+            self.answers.retain(|_, answer| answer.description.range.is_some());
+            self.enter(Phase::Cutting);
         }
     }
 
@@ -73,9 +94,14 @@ impl Client {
             }
             return;
         }
-        let Some(member) = holder_of(answer).and_then(|holder| self.answers.get_mut(&holder))
-        else {
-            return;
+        let Some(holder) = holder_of(answer) else { return };
+        let Some(member) = self.answers.get(&holder) else {
+            // The union is whole, so whatever it claims, another bucket has.
+            if self.claim_of(answer).is_some() {
+                return self.lose(answer, LATE_CLAIM.to_owned());
+            }
+            self.roll.note(answer, true);
+            return self.advance();
         };
         let is_same = member.description.range == answer.description.range
             && member.description.split_version == answer.description.split_version;
@@ -85,12 +111,13 @@ impl Client {
                 self.lose(answer, "its range is not the one that it was ready with".to_owned());
             }
             State::Captured | State::Stored => {
+                self.roll.note(answer, true);
                 if member.state != State::Stored {
-                    member.clone_from(answer);
+                    self.answers.insert(holder, answer.clone());
                 }
                 self.advance();
             }
-            _ => {}
+            _ => self.roll.note(answer, false),
         }
     }
 
@@ -104,6 +131,10 @@ impl Client {
     }
 
     fn advance(&mut self) {
+        // A bucket that joined just before CUT has said nothing yet.
+        if self.roll.incomplete().next().is_some() {
+            return;
+        }
         if self.phase == Phase::Cutting && self.answers.values().all(is_captured) {
             self.period_end_ms = self.now_ms + u64::from(self.options.store_ms);
             self.enter(Phase::Storing);

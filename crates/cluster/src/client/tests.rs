@@ -3,7 +3,7 @@
 use strongroom_base::SnapshotId;
 
 use super::*;
-use crate::message::{Cut, Description, Part, RunId};
+use crate::message::{Content, Cut, Description, Part, RunId};
 
 fn range(low: &str, high: &str) -> KeyRange {
     let high = (!high.is_empty()).then(|| high.as_bytes().to_vec());
@@ -11,6 +11,12 @@ fn range(low: &str, high: &str) -> KeyRange {
 }
 
 fn client(task: Task) -> Client {
+    client_of(task, &[], false)
+}
+
+/// A client of a cluster of these nodes.
+fn client_of(task: Task, nodes: &[u8], takes_empty: bool) -> Client {
+    let nodes = nodes.iter().map(|node| NodeId([*node; 16])).collect();
     let options = ClientOptions {
         run: RunId(1),
         seed: 1,
@@ -18,6 +24,9 @@ fn client(task: Task) -> Client {
         ask_ms: 10,
         deadline_ms: 1_000,
         store_ms: 5_000,
+        nodes,
+        without: Vec::new(),
+        takes_empty,
         periods: 2,
     };
     Client::new(FileName::new("f").unwrap(), task, options, 0)
@@ -30,8 +39,14 @@ fn answer(client: &Client, bucket: u32, state: State, range: KeyRange) -> Acknow
         node: NodeId([bucket as u8; 16]),
         highest: client.epoch,
         bucket: Some(BucketNumber(bucket)),
+        buckets: 1,
         state,
-        description: Description { range: Some(range), split_version: 1, bytes: 1 },
+        description: Description {
+            range: Some(range),
+            split_version: 1,
+            bytes: 1,
+            content: Content::Filled,
+        },
         snapshot: (state == State::Stored).then_some(SnapshotId([bucket as u8; 16])),
         reason: if state == State::Failed { "it is ill".to_owned() } else { String::new() },
     }
@@ -46,6 +61,7 @@ fn verbs(effects: &[ClientEffect]) -> Vec<&'static str> {
             Verb::Abort => "abort",
             Verb::Evict { .. } => "evict",
             Verb::Load { .. } => "load",
+            Verb::PrepareAll => "prepare all",
         },
         ClientEffect::KeepEpoch(_) => "keep",
         ClientEffect::Commit { .. } => "commit",
@@ -217,6 +233,7 @@ fn what_is_missing_is_recovered_once_and_named() {
     let effects = client.tick(1_011);
     assert_eq!(verbs(&effects), ["recover", "abort"]);
     assert_eq!(effects[0], ClientEffect::Recover(range("m", "")));
+    assert_eq!(verbs(&client.tick(1_280)), ["status"], "who is there may have changed");
     client.tick(1_300);
     assert_eq!(verbs(&client.input(1_301, ClientInput::EpochKept(Epoch(6)))), ["prepare"]);
     let first = answer(&client, 1, State::Ready, range("", "m"));
@@ -242,7 +259,7 @@ fn who_is_doubted_is_asked_again() {
     give(&mut client, 1, State::Ready, KeyRange::whole());
     let effects = client.tick(400);
     let [ClientEffect::Send(command)] = &effects[..] else { panic!("{effects:?}") };
-    assert_eq!(command.answered, [BucketNumber(2)]);
+    assert_eq!(command.answered, [NodeId([2; 16]).tag()]);
     assert_eq!(verbs(&give(&mut client, 1, State::Ready, range("", "m"))), ["cut"]);
 }
 
@@ -299,4 +316,179 @@ fn an_eviction_does_not_wait_for_a_program_that_is_late() {
         panic!("{effects:?}")
     };
     assert_eq!((eviction.evicted.len(), &*eviction.left[0].reason), (1, "it is late"));
+}
+
+/// What a node says that has no bucket, or that has not stopped the one that it has.
+fn own(client: &Client, node: u8, buckets: u16) -> Acknowledgement {
+    let bucket = (buckets > 0).then_some(BucketNumber(99));
+    let state = if buckets > 0 { State::Preparing } else { State::Idle };
+    let mut own = answer(client, 0, state, KeyRange::whole());
+    (own.node, own.bucket, own.buckets) = (NodeId([node; 16]), bucket, buckets);
+    own
+}
+
+/// A client of a cluster of these nodes that has sent PREPARE. Each has said before that it is there.
+fn preparing_with(nodes: &[u8], takes_empty: bool) -> Client {
+    let mut client = client_of(Task::Store { evicts: false }, nodes, takes_empty);
+    client.tick(0);
+    for node in nodes {
+        let answer = own(&client, *node, 0);
+        assert_eq!(client.receive(1, &answer), []);
+    }
+    assert_eq!(client.tick(10), [ClientEffect::KeepEpoch(Epoch(5))]);
+    let effects = client.input(11, ClientInput::EpochKept(Epoch(5)));
+    assert_eq!(verbs(&effects), [if takes_empty { "prepare all" } else { "prepare" }]);
+    client
+}
+
+/// All orders of these.
+fn orders(count: usize) -> Vec<Vec<usize>> {
+    let Some(last) = count.checked_sub(1) else { return vec![Vec::new()] };
+    let shorter = orders(last);
+    let at_each = |order: &Vec<usize>| {
+        let with = |at| [&order[..at], &[last], &order[at..]].concat();
+        (0..count).map(with).collect::<Vec<_>>()
+    };
+    shorter.iter().flat_map(at_each).collect()
+}
+
+#[test]
+fn kept_1_11_keys_that_two_buckets_claim_are_in_no_cut_in_whatever_order_the_answers_come() {
+    // Bucket, node, keys, splits; each after the first two claims what another has.
+    let strange: [(u32, u8, KeyRange, u64); 5] = [
+        (2, 3, range("m", ""), 1),
+        (7, 3, range("m", ""), 1),
+        (7, 3, range("a", "c"), 1),
+        (7, 3, KeyRange::whole(), 1),
+        (1, 3, range("x", "y"), 9),
+    ];
+    for (bucket, node, keys, splits) in strange {
+        for order in orders(3) {
+            let mut client = preparing_with(&[1, 2, 3], false);
+            let mut second = answer(&client, bucket, State::Ready, keys.clone());
+            (second.node, second.description.split_version) = (NodeId([node; 16]), splits);
+            let answers = [
+                answer(&client, 1, State::Ready, range("", "m")),
+                answer(&client, 2, State::Ready, range("m", "")),
+                second,
+            ];
+            for at in &order {
+                let effects = client.receive(20, &answers[*at]);
+                assert!(!verbs(&effects).contains(&"cut"), "{bucket} {keys:?} {order:?}");
+            }
+            let mut now_ms = 20;
+            let error = loop {
+                now_ms += 50;
+                let mut effects = client.tick(now_ms);
+                assert!(!verbs(&effects).contains(&"cut"), "{bucket} {keys:?} {order:?}");
+                // Nodes go on answering.
+                if let Some(ClientEffect::KeepEpoch(epoch)) = effects.last() {
+                    effects = client.input(now_ms, ClientInput::EpochKept(*epoch));
+                }
+                for at in &order {
+                    let answer = Acknowledgement { epoch: client.epoch, ..answers[*at].clone() };
+                    effects.extend(client.receive(now_ms, &answer));
+                }
+                assert!(!verbs(&effects).contains(&"cut"), "{bucket} {keys:?} {order:?}");
+                if let Some(ClientEffect::Finish(Outcome::Failed(error))) = effects.last() {
+                    break error.to_string();
+                }
+                assert!(now_ms < 20_000, "it does not end");
+            };
+            let named = format!("bucket {bucket} on node {}", NodeId([node; 16]));
+            assert!(error.contains("claimed twice") && error.contains(&named), "{error}");
+        }
+    }
+}
+
+#[test]
+fn kept_1_11_each_node_is_heard_to_its_end_before_the_cut() {
+    let whole = |client: &Client| answer(client, 1, State::Ready, KeyRange::whole());
+    // The other node has nothing; it has a bucket that says only later that it has no keys.
+    let mut client = preparing_with(&[1, 2], false);
+    let first = whole(&client);
+    assert_eq!(client.receive(20, &first), []);
+    let nothing = own(&client, 2, 0);
+    assert_eq!(verbs(&client.receive(21, &nothing)), ["cut"]);
+    let mut client = preparing_with(&[1, 2], false);
+    let (first, later) = (whole(&client), own(&client, 2, 1));
+    assert_eq!(client.receive(20, &later), []);
+    assert_eq!(client.receive(21, &first), []);
+    let mut last = Acknowledgement { state: State::Ready, ..later };
+    last.description.range = None;
+    assert_eq!(verbs(&client.receive(22, &last)), ["cut"]);
+    // Of one node with two buckets, one is not enough, even if it has all keys.
+    let mut client = preparing_with(&[1], false);
+    let first = Acknowledgement { buckets: 2, ..whole(&client) };
+    assert_eq!(client.receive(20, &first), []);
+    let other = Acknowledgement { bucket: Some(BucketNumber(2)), ..first };
+    assert_eq!(client.receive(21, &other), [], "it claims the same");
+}
+
+#[test]
+fn kept_1_11_a_claim_that_comes_after_the_cut_ends_the_round() {
+    for state in [State::Ready, State::Captured, State::Stored, State::Failed] {
+        let mut client = preparing(Task::Store { evicts: true });
+        assert_eq!(verbs(&give(&mut client, 1, State::Ready, KeyRange::whole())), ["cut"]);
+        assert_eq!(verbs(&give(&mut client, 2, state, range("b", "c"))), ["abort"], "{state:?}");
+        let mut client = preparing(Task::Store { evicts: true });
+        give(&mut client, 1, State::Ready, KeyRange::whole());
+        assert_eq!(verbs(&give(&mut client, 1, State::Captured, KeyRange::whole())), ["cut"]);
+        let effects = give(&mut client, 2, state, range("b", "c"));
+        assert_eq!(verbs(&effects), ["abort", "finish"], "{state:?}");
+        let ClientEffect::Finish(Outcome::Failed(error)) = &effects[1] else { panic!() };
+        assert!(error.to_string().contains("it claims keys that other buckets have"), "{error}");
+    }
+}
+
+#[test]
+fn kept_1_11_a_node_that_says_nothing_is_waited_for_while_no_program_is_stopped() {
+    let silent = NodeId([2; 16]);
+    let all = |client: &Client| answer(client, 1, State::Idle, KeyRange::whole());
+    let begun = || {
+        let mut client = client_of(Task::Store { evicts: false }, &[1, 2], false);
+        client.tick(0);
+        let first = all(&client);
+        assert_eq!(client.receive(1, &first), [], "the other may have them, too");
+        client
+    };
+    // It answers at last.
+    let mut client = begun();
+    assert!(verbs(&client.tick(500)).iter().all(|verb| *verb == "status"));
+    let late = own(&client, 2, 0);
+    assert_eq!(client.receive(600, &late), [ClientEffect::KeepEpoch(Epoch(5))]);
+    // It does not.
+    let mut client = begun();
+    let effects = to_its_end(&mut client, 10);
+    assert!(verbs(&effects).iter().all(|verb| ["status", "finish"].contains(verb)), "{effects:?}");
+    let Some(ClientEffect::Finish(Outcome::Failed(error))) = effects.last() else { panic!() };
+    let named = format!("node {silent}: it does not say what it has");
+    assert!(error.to_string().contains(&named), "{error}");
+    // What it had is recovered, and will not come back.
+    let mut client = client_of(Task::Store { evicts: false }, &[1, 2], false);
+    client.tick(0);
+    client.tick(10);
+    let effects = client.tick(1_010);
+    assert_eq!(verbs(&effects), ["recover"]);
+    client.input(1_010, ClientInput::Recovered);
+    client.tick(1_200);
+    let first = all(&client);
+    assert_eq!(client.receive(1_201, &first), [ClientEffect::KeepEpoch(Epoch(5))]);
+}
+
+#[test]
+fn kept_1_11_an_empty_bucket_is_stored_only_if_it_replaces_nothing() {
+    let mut client = preparing_with(&[1], false);
+    let mut empty = answer(&client, 1, State::Empty, KeyRange::whole());
+    empty.description.content = Content::Empty;
+    assert_eq!(client.receive(20, &empty), []);
+    let effects = to_its_end(&mut client, 20);
+    let Some(ClientEffect::Finish(Outcome::Failed(error))) = effects.last() else { panic!() };
+    let error = error.to_string();
+    assert!(error.contains("for these keys: all keys; "), "{error}");
+    assert!(error.contains("it is empty: load it"), "{error}");
+    // The first cut of a file.
+    let mut client = preparing_with(&[1], true);
+    let ready = Acknowledgement { state: State::Ready, ..empty };
+    assert_eq!(verbs(&client.receive(20, &ready)), ["cut"]);
 }

@@ -24,7 +24,7 @@ fn command(verb: Verb, answered: u32) -> Command {
         epoch: Epoch(9),
         verb,
         deadline_ms: 500,
-        answered: (0..answered).map(BucketNumber).collect(),
+        answered: (0..answered).map(|node| NodeTag(node.to_le_bytes())).collect(),
     }
 }
 
@@ -36,8 +36,14 @@ fn acknowledgement() -> Acknowledgement {
         node: NodeId([2; 16]),
         highest: Epoch(9),
         bucket: Some(BucketNumber(3)),
+        buckets: 2,
         state: State::Stored,
-        description: Description { range: Some(range), split_version: 2, bytes: 4_096 },
+        description: Description {
+            range: Some(range),
+            split_version: 2,
+            bytes: 4_096,
+            content: Content::Filled,
+        },
         snapshot: Some(SnapshotId([3; 16])),
         reason: String::new(),
     }
@@ -67,6 +73,7 @@ fn commands_come_back_as_they_were() {
         Verb::Abort,
         Verb::Evict { cut: cut(), parts: parts.clone() },
         Verb::Load { cut: cut(), parts },
+        Verb::PrepareAll,
     ];
     for verb in verbs {
         let is_listing = matches!(verb, Verb::Evict { .. } | Verb::Load { .. });
@@ -91,7 +98,7 @@ fn what_is_too_long_is_cut_off_and_refused() {
     let count = long.len() - 2;
     long[count..].copy_from_slice(&201_u16.to_le_bytes());
     long.extend([0; 201 * 4]);
-    let what = FormatError::Field("number of buckets that answered");
+    let what = FormatError::Field("number of nodes that answered");
     assert_eq!(Command::unpack(&long), Err(what));
 }
 
@@ -101,6 +108,8 @@ fn acknowledgements_come_back_as_they_were() {
         for range in [None, Some(KeyRange::whole()), acknowledgement().description.range] {
             let mut sent = Acknowledgement { state, ..acknowledgement() };
             sent.description.range = range;
+            let is_empty = state == State::Empty;
+            sent.description.content = if is_empty { Content::Empty } else { Content::Unknown };
             assert_eq!(Acknowledgement::unpack(sent.node, &sent.pack()), Ok(sent));
         }
     }
@@ -143,7 +152,7 @@ fn sizes_are_those_of_the_document() {
     assert_eq!(evict.pack().len(), command_bytes + 24 + 2 + 2 * 36);
     let mut bare = Acknowledgement { bucket: None, snapshot: None, ..acknowledgement() };
     bare.description.range = None;
-    assert_eq!(bare.pack().len(), 3 * 8 + 1 + 4 + 1 + 2 * 8 + 1 + 1 + 16 + 1);
+    assert_eq!(bare.pack().len(), 3 * 8 + 1 + 4 + 2 + 1 + 2 * 8 + 1 + 1 + 1 + 16 + 1);
     assert_eq!(record().pack().len(), 8 + 4 + 8 + 4 + 3 * 29 + 32);
 }
 
@@ -170,8 +179,8 @@ const EVICT: &[&str] = &[
     "03030000",
 ];
 const ACKNOWLEDGEMENT: &[&str] = &[
-    "0500000000000000090000000000000009000000000000000103000000040200000000000000001000000000",
-    "0000020161016d010303030303030303030303030303030300",
+    "0500000000000000090000000000000009000000000000000103000000020004020000000000000000100000",
+    "0000000002020161016d010303030303030303030303030303030300",
 ];
 const RECORD: &[&str] = &[
     "5352434c55535400000000000900000000000000030000000100000000070000000000000003030303030303",

@@ -2,8 +2,11 @@
 
 use strongroom_base::SnapshotId;
 
+use super::replies::Among;
 use super::{Node, NodeEffect};
-use crate::message::{Acknowledgement, BucketNumber, Cut, Description, Epoch, RunId, State};
+use crate::message::{
+    Acknowledgement, BucketNumber, Content, Cut, Description, Epoch, RunId, State,
+};
 use crate::record::Kept;
 
 /// What a node knows of a bucket.
@@ -110,6 +113,12 @@ impl Bucket {
         self.is_attached || self.step.is_busy() || self.step.state() == State::Evicted
     }
 
+    /// Whether it is known to hold keys, and what belongs to them.
+    pub fn is_full(&self) -> bool {
+        let Description { range, content, .. } = &self.description;
+        self.is_attached && range.is_some() && *content == Content::Filled
+    }
+
     /// Begins an epoch with nothing captured.
     pub fn enter(&mut self, epoch: Epoch) {
         self.epoch = epoch;
@@ -143,6 +152,7 @@ impl Node {
         &self,
         run: RunId,
         number: BucketNumber,
+        among: Among,
     ) -> Option<Acknowledgement> {
         let bucket = self.buckets.get(&number)?;
         let state = bucket.step.state();
@@ -158,10 +168,20 @@ impl Node {
         };
         Some(Acknowledgement {
             bucket: Some(number),
+            buckets: self.count(among),
             description: description.clone(),
             snapshot: bucket.snapshot.filter(|_| state == State::Stored),
             ..self.own_acknowledgement(run, bucket.epoch, state, reason)
         })
+    }
+
+    /// How many buckets are answered for.
+    fn count(&self, among: Among) -> u16 {
+        let count = match among {
+            Among::All => self.buckets.values().filter(|bucket| bucket.is_shown()).count(),
+            Among::Round => self.members().len(),
+        };
+        u16::try_from(count).unwrap_or(u16::MAX)
     }
 
     /// What the node says of itself.
@@ -178,6 +198,7 @@ impl Node {
             node: self.options.node,
             highest: self.highest,
             bucket: None,
+            buckets: 0,
             state,
             description: Description::default(),
             snapshot: None,

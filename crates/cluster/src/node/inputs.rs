@@ -2,9 +2,9 @@
 
 use super::buckets::{Bucket, Step};
 use super::replies::About;
-use super::rounds::Kind;
+use super::rounds::{Kind, Round};
 use super::{Node, NodeEffect, NodeInput, Then};
-use crate::message::{BucketNumber, Description, Epoch, State};
+use crate::message::{BucketNumber, Content, Description, Epoch, State};
 use crate::record::Kept;
 
 /// Buckets of one file on a node at most: a round remembers each that took part in it.
@@ -111,7 +111,7 @@ impl Node {
         if bucket.step == Step::Rests(State::Evicted) {
             bucket.step = Step::Rests(State::Idle);
         }
-        if self.round.as_ref().is_some_and(|round| round.kind == Kind::Store) {
+        if self.round.as_ref().is_some_and(Round::is_storing) {
             self.quiesce(number);
         }
     }
@@ -129,6 +129,7 @@ impl Node {
     fn detached(&mut self, number: BucketNumber) {
         let Some(bucket) = self.buckets.get_mut(&number) else { return };
         bucket.is_attached = false;
+        bucket.description.content = Content::Unknown;
         if bucket.step.is_timed() {
             self.fail(number, "its program ended");
         }
@@ -148,6 +149,7 @@ impl Node {
 
     fn quiesced(&mut self, number: BucketNumber, description: Description) {
         let is_valid = description.range.as_ref().is_none_or(|range| range.is_valid());
+        let is_empty = description.range.is_some() && description.content == Content::Empty;
         let bucket = self.entry(number);
         bucket.stopped = description.clone();
         bucket.description = description;
@@ -164,7 +166,12 @@ impl Node {
                 self.step(number, Step::Comparing(cut));
                 self.effects.push(NodeEffect::Compare { bucket: number, epoch, snapshot });
             }
-            (Kind::Store, _) => self.step(number, Step::Rests(State::Ready)),
+            // Zeros are nothing that anybody wants back in the place of what was stored.
+            (Kind::Store { takes_empty: false }, _) if is_empty => {
+                self.release(number);
+                self.step(number, Step::Rests(State::Empty));
+            }
+            (Kind::Store { .. }, _) => self.step(number, Step::Rests(State::Ready)),
             _ => self.fail(number, "it is not stored here for this cut"),
         }
     }
@@ -198,6 +205,7 @@ impl Node {
         let Some(bucket) = bucket else { return };
         let Step::Freeing { cut, .. } = bucket.step else { return };
         bucket.is_attached = false;
+        bucket.description.content = Content::Unknown;
         self.step(number, Step::Saving(State::Evicted));
         self.keep(number, epoch, Kept::Evicted(cut), State::Evicted);
     }

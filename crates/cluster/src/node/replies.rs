@@ -20,8 +20,17 @@ pub(super) struct Reply {
 /// What an answer is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum About {
-    Bucket(BucketNumber),
+    Bucket(BucketNumber, Among),
     Node { epoch: Epoch, state: State, reason: String },
+}
+
+/// Which buckets of a node are answered for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Among {
+    /// All that are here, or were freed.
+    All,
+    /// Those that take part in the present round.
+    Round,
 }
 
 /// All of a node.

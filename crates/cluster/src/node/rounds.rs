@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::buckets::{Bucket, Step};
-use super::replies::About;
+use super::replies::{About, Among};
 use super::{Node, NodeEffect, Then};
 use crate::message::{BucketNumber, Command, Cut, Epoch, Part, RunId, State, Verb};
 use crate::record::Kept;
@@ -11,7 +11,10 @@ use crate::record::Kept;
 /// What a round is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    Store,
+    Store {
+        /// Also buckets that are empty.
+        takes_empty: bool,
+    },
     Evict(Cut),
     Load(Cut),
 }
@@ -37,6 +40,11 @@ impl Round {
     fn has(&self, command: &Command) -> bool {
         self.epoch == command.epoch && self.run == command.run
     }
+
+    /// Whether it stores.
+    pub fn is_storing(&self) -> bool {
+        matches!(self.kind, Kind::Store { .. })
+    }
 }
 
 impl Node {
@@ -44,12 +52,22 @@ impl Node {
     pub(super) fn report(&mut self, from: SocketAddr, command: &Command) {
         let shown = self.buckets.iter().filter(|(_, bucket)| bucket.is_shown());
         let shown: Vec<BucketNumber> = shown.map(|(number, _)| *number).collect();
-        self.answer(from, command, &shown);
+        self.answer(from, command, &shown, Among::All);
     }
 
-    fn answer(&mut self, from: SocketAddr, command: &Command, buckets: &[BucketNumber]) {
-        for number in buckets.iter().filter(|number| !command.answered.contains(number)) {
-            self.reply(from, command.run, About::Bucket(*number));
+    /// Answers for these buckets, unless the client has heard of all.
+    fn answer(
+        &mut self,
+        from: SocketAddr,
+        command: &Command,
+        buckets: &[BucketNumber],
+        among: Among,
+    ) {
+        if command.answered.contains(&self.options.node.tag()) {
+            return;
+        }
+        for number in buckets {
+            self.reply(from, command.run, About::Bucket(*number, among));
         }
         if buckets.is_empty() {
             let (epoch, reason) = (command.epoch, String::new());
@@ -106,7 +124,9 @@ impl Node {
         self.join(parts);
         let members = self.members();
         match self.round.as_ref().map(|round| round.kind) {
-            Some(Kind::Store) | None => self.answer(from, command, &members),
+            Some(Kind::Store { .. }) | None => {
+                self.answer(from, command, &members, Among::Round);
+            }
             Some(Kind::Evict(_) | Kind::Load(_)) => {
                 let is_listed = |number: &BucketNumber| {
                     let own = self.options.node;
@@ -114,14 +134,14 @@ impl Node {
                 };
                 let listed: Vec<_> = members.into_iter().filter(is_listed).collect();
                 if !listed.is_empty() {
-                    self.answer(from, command, &listed);
+                    self.answer(from, command, &listed, Among::Round);
                 }
             }
         }
     }
 
     /// The buckets that take part in the present round.
-    fn members(&self) -> Vec<BucketNumber> {
+    pub(super) fn members(&self) -> Vec<BucketNumber> {
         let Some(round) = &self.round else { return Vec::new() };
         let members = self.buckets.iter().filter(|(_, bucket)| bucket.epoch == round.epoch);
         members.map(|(number, _)| *number).collect()
@@ -140,7 +160,7 @@ impl Node {
         self.round = Some(round);
         self.forget_gone();
         self.expire();
-        if kind != Kind::Store {
+        if !matches!(kind, Kind::Store { .. }) {
             return self.join(&parts);
         }
         let attached = self.buckets.iter().filter(|(_, bucket)| bucket.is_attached);
@@ -181,7 +201,7 @@ impl Node {
             match kind {
                 Kind::Evict(cut) => self.join_eviction(part, cut),
                 Kind::Load(cut) => self.join_loading(part, cut),
-                Kind::Store => {}
+                Kind::Store { .. } => {}
             }
         }
     }
@@ -209,7 +229,7 @@ impl Node {
     fn join_loading(&mut self, part: &Part, cut: Cut) {
         let kept = self.record.kept.get(&part.bucket).copied();
         let bucket = &self.buckets[&part.bucket];
-        let is_full = bucket.is_attached && bucket.description.range.is_some();
+        let is_full = bucket.is_full();
         self.enter_round(part.bucket);
         if is_full {
             let step = match kept {
@@ -234,8 +254,7 @@ impl Node {
 
     /// CUT: those that are ready are captured. The deadline was looked at before.
     pub(super) fn cut(&mut self, from: SocketAddr, command: &Command) {
-        let round =
-            self.round.as_mut().filter(|round| round.has(command) && round.kind == Kind::Store);
+        let round = self.round.as_mut().filter(|round| round.has(command) && round.is_storing());
         let Some(round) = round else {
             return self.refuse(from, command);
         };
@@ -257,7 +276,7 @@ impl Node {
                 _ => {}
             }
         }
-        self.answer(from, command, &members);
+        self.answer(from, command, &members, Among::Round);
     }
 
     /// ABORT: programs go on, and copies are dropped. What is stored stays: its cut may be committed
@@ -288,7 +307,7 @@ impl Node {
         for number in self.members() {
             let step = &self.buckets[&number].step;
             if matches!(step, Step::Freeing { by_ms, .. } if became.contains(by_ms)) {
-                self.reply(to, run, About::Bucket(number));
+                self.reply(to, run, About::Bucket(number, Among::Round));
             }
         }
     }

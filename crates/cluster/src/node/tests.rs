@@ -6,7 +6,7 @@ use strongroom_base::SnapshotId;
 use strongroom_bucket::KeyRange;
 
 use super::*;
-use crate::message::{Acknowledgement, Cut, Description, Part};
+use crate::message::{Acknowledgement, Content, Cut, Description, Part};
 
 const BUCKET: BucketNumber = BucketNumber(1);
 
@@ -15,7 +15,8 @@ fn client() -> SocketAddr {
 }
 
 fn description(split_version: u64) -> Description {
-    Description { range: Some(KeyRange::whole()), split_version, bytes: 10 }
+    let (range, content) = (Some(KeyRange::whole()), Content::Filled);
+    Description { range, split_version, bytes: 10, content }
 }
 
 fn node(record: Record) -> Node {
@@ -134,7 +135,7 @@ fn what_is_repeated_is_answered_and_does_nothing() {
     assert_eq!(state(&mut node, 2), Some(State::Ready), "until it is captured");
     assert_eq!(send(&mut node, 3, 5, Verb::Cut), []);
     let mut listed = command(5, Verb::Cut);
-    listed.answered = vec![BUCKET];
+    listed.answered = vec![NodeId([1; 16]).tag()];
     said(&mut node, 3);
     node.receive(4, client(), &listed);
     assert_eq!(said(&mut node, 4), [], "who is listed is silent");
@@ -305,4 +306,55 @@ fn a_disk_that_refuses_the_epoch_refuses_the_round() {
     send(&mut node, 2, 5, Verb::Prepare);
     assert_eq!(state(&mut node, 2), Some(State::Refused));
     assert_eq!(send(&mut node, 3, 6, Verb::Prepare).len(), 1);
+}
+
+#[test]
+fn kept_1_11_an_empty_bucket_is_in_no_cut_and_can_be_loaded() {
+    let empty = Description { content: Content::Empty, ..description(1) };
+    let stopped = |verb: Verb| {
+        let mut node = node(Record::default());
+        send(&mut node, 0, 5, verb);
+        persisted(&mut node, 0, 1);
+        let description = empty.clone();
+        let effects =
+            node.input(1, NodeInput::Quiesced { bucket: BUCKET, epoch: EPOCH, description });
+        (node, done(effects))
+    };
+    let (mut stored, effects) = stopped(Verb::Prepare);
+    assert_eq!(effects, [NodeEffect::Resume { bucket: BUCKET }], "its program goes on at once");
+    let answer = said(&mut stored, 1).pop().unwrap();
+    assert_eq!((answer.state, answer.buckets), (State::Empty, 1));
+    assert_eq!(answer.description.content, Content::Empty);
+    assert_eq!(send(&mut stored, 2, 5, Verb::Cut), [], "nor is it captured");
+    // A run that takes all stores it.
+    let (mut all, effects) = stopped(Verb::PrepareAll);
+    assert_eq!(effects, []);
+    assert_eq!(state(&mut all, 1), Some(State::Ready));
+    // It is loaded, although it says which keys it has; so is one that was not looked at.
+    for content in [Content::Empty, Content::Unknown] {
+        let cut = Cut { epoch: Epoch(3), snapshot: SnapshotId([9; 16]) };
+        let part = Part { bucket: BUCKET, node: NodeId([1; 16]), snapshot: SNAPSHOT };
+        let mut loaded = node(Record::default());
+        let described = Description { content, ..description(1) };
+        loaded.input(0, NodeInput::Described { bucket: BUCKET, description: described });
+        send(&mut loaded, 0, 5, Verb::Load { cut, parts: vec![part] });
+        let effects = persisted(&mut loaded, 0, 1);
+        let load = NodeEffect::Load { bucket: BUCKET, epoch: EPOCH, snapshot: SNAPSHOT, cut };
+        assert_eq!(effects, [load]);
+    }
+}
+
+#[test]
+fn kept_1_11_each_answer_says_how_many_there_are() {
+    let mut node = node(Record::default());
+    let second = BucketNumber(2);
+    node.input(0, NodeInput::Attached { bucket: second, description: description(1) });
+    send(&mut node, 0, 0, Verb::Status);
+    let answers = said(&mut node, 0);
+    assert_eq!(answers.iter().map(|answer| answer.buckets).collect::<Vec<_>>(), [2, 2]);
+    send(&mut node, 1, 5, Verb::Prepare);
+    persisted(&mut node, 1, 1);
+    node.input(1, quiesced(5));
+    let answer = said(&mut node, 1).pop().unwrap();
+    assert_eq!((answer.state, answer.buckets), (State::Ready, 2), "the other is not ready yet");
 }

@@ -5,7 +5,8 @@ use strongroom_base::{SeededEntropy, SnapshotId};
 
 use super::*;
 use crate::message::{
-    BucketNumber, Cut, Description, Epoch, FileName, PARTS_MAX, Part, RunId, State, Verb,
+    BucketNumber, Content, Cut, Description, Epoch, FileName, NodeTag, PARTS_MAX, Part, RunId,
+    State, Verb,
 };
 
 const GROUP: GroupKey = GroupKey([1; 32]);
@@ -25,7 +26,7 @@ fn command(verb: Verb) -> Command {
         epoch: Epoch(2),
         verb,
         deadline_ms: 3,
-        answered: (0..400).map(BucketNumber).collect(),
+        answered: (0..400_u32).map(|node| NodeTag(node.to_le_bytes())).collect(),
     }
 }
 
@@ -43,8 +44,14 @@ fn answer(node: u8) -> Acknowledgement {
         node: NodeId([node; 16]),
         highest: Epoch(2),
         bucket: Some(BucketNumber(4)),
+        buckets: 1,
         state: State::Failed,
-        description: Description { range: Some(range), split_version: 1, bytes: 1 },
+        description: Description {
+            range: Some(range),
+            split_version: 1,
+            bytes: 1,
+            content: Content::Filled,
+        },
         snapshot: None,
         reason: "r".repeat(500),
     }
@@ -126,15 +133,16 @@ fn datagrams_are_frozen() {
 
 const GOLDEN: [&[&str]; 2] = [
     &[
-        "00018248dee336dbe89455c6d2875e28a7fd29ab347cdc700c942d4921f1af218be785702338c942217c4d2e",
+        "01018248dee336dbe89455c6d2875e28a7fd29ab347cdc700c942d4921f1af218be785702338c942217c4d2e",
         "867d860c69352e8d40dd41b5dc7431403ebda9ba62b5bd4746bb500e1cf724803f3b49cdf4cb69bdda2eac99",
-        "eef00a9c32f47590fcd565a6d2a4aa8ded6b592c02490dcf37411c2c37fb5c700fcd3d6529cd5df54286b67d",
-        "7ed8333b5578a1",
+        "eef00a9c32f47590fcd565a6d2a4aa8ded6b592c02490dcf37411c2c37fb5c700fcd3d9f038f6ec7eaa7e2e9",
+        "623ba9d992317b",
     ],
     &[
-        "000203030303030303030303030303030303ee1d38c16eda2d58e0684a3aad9dcbe13f3c7ea4acf0b28ae0b5",
-        "0e14b71ff7f7abbd3630706e104721c6089b4e90f2c9af6a7a3497ed3b37fd11b0f85981f7aff2b73b948b6a",
-        "93d23e18cbfaec9fd386477f8d81ab8bbfc23edd6f4a240d72556c7df3973f0bd6dddce8ad8c3bd8b35743",
+        "010203030303030303030303030303030303ee1d38c16eda2d58e0684a3aad9dcbe13f3c7ea4acf0b28ae0b5",
+        "0e14b71ff7f7abbd3630706e104721c6089b4e90f2c9af6a7a3497ed3b37fd11b0f8598af7a5f2b73b948b6a",
+        "93d23e18cbfaec9fd386477f8d81ab8bbfc23edd6f4a240d72556c812b0c85f079b648ef3bb47e3eec50c1a1",
+        "dfb8",
     ],
 ];
 

@@ -321,7 +321,7 @@ impl World {
         self.hosts[host].node = Some(node);
         let programs = self.programs.iter().filter(|(_, program)| program.host == host);
         let attached: Vec<_> =
-            programs.map(|(bucket, program)| (*bucket, program.describe())).collect();
+            programs.map(|(bucket, program)| (*bucket, program.introduce())).collect();
         for (bucket, description) in attached {
             self.report(host, NodeInput::Attached { bucket: BucketNumber(bucket), description });
         }

@@ -20,6 +20,8 @@ pub struct Seat {
     pub outcome: Option<Outcome>,
     /// Its user wants it to end.
     is_cancelled: bool,
+    /// Its hook has brought keys back.
+    pub has_recovered: bool,
     /// When it is woken next; in the past if it is not.
     tick_at_ms: u64,
 }
@@ -56,6 +58,9 @@ impl World {
             ask_ms: up_to(20, 120),
             deadline_ms: up_to(150, 700),
             store_ms: up_to(300, 1_500),
+            nodes: self.hosts.iter().map(|host| host.id).collect(),
+            without: Vec::new(),
+            takes_empty: false,
             periods: up_to(1, 3),
         };
         if self.is_calm {
@@ -74,6 +79,7 @@ impl World {
         place.life += 1;
         place.outcome = None;
         place.is_cancelled = false;
+        place.has_recovered = false;
         place.tick_at_ms = 0;
         let now_ms = self.now_ms;
         self.client(seat, |client| client.tick(now_ms));
@@ -146,7 +152,11 @@ impl World {
                 self.seats[seat].kept = self.seats[seat].kept.max(epoch);
                 ClientInput::EpochKept(epoch)
             }
-            ClientEffect::Recover(range) if is_alive => return self.recover(&range),
+            ClientEffect::Recover(range) if is_alive => {
+                self.recover(&range);
+                self.seats[seat].has_recovered = true;
+                ClientInput::Recovered
+            }
             ClientEffect::Commit { epoch, parts } if is_alive || self.dice.permille(500) => {
                 let reason = "the repository is away".to_owned();
                 if fails && self.dice.permille(500) {

@@ -56,6 +56,7 @@ impl Image {
             copied_from: None,
             stop: None,
             token: stamp << 32,
+            stale: None,
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use strongroom_bucket::KeyRange;
-use strongroom_cluster::{BucketNumber, Description, Epoch, NodeInput};
+use strongroom_cluster::{BucketNumber, Content, Description, Epoch, NodeInput};
 
 use crate::world::World;
 
@@ -27,6 +27,17 @@ pub struct Program {
     pub stop: Option<(u64, Epoch)>,
     /// Rises when it goes on: what was begun before is void.
     pub token: u64,
+    /// It came back with what it had at an earlier instant, or with nothing: no cut may have it.
+    pub stale: Option<Stale>,
+}
+
+/// What is wrong with a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stale {
+    /// It has an old copy.
+    Old,
+    /// It has loaded nothing.
+    Empty,
 }
 
 pub fn range_of(low: u8, high: u8) -> KeyRange {
@@ -37,7 +48,14 @@ pub fn range_of(low: u8, high: u8) -> KeyRange {
 impl Program {
     pub fn describe(&self) -> Description {
         let range = (self.low < self.high).then(|| range_of(self.low, self.high));
-        Description { range, split_version: self.version, bytes: self.data.len() as u64 }
+        let is_empty = self.stale == Some(Stale::Empty);
+        let content = if is_empty { Content::Empty } else { Content::Filled };
+        Description { range, split_version: self.version, bytes: self.data.len() as u64, content }
+    }
+
+    /// Before anybody has looked at it.
+    pub fn introduce(&self) -> Description {
+        Description { content: Content::Unknown, ..self.describe() }
     }
 
     /// The end of the keys that may change.
@@ -97,8 +115,9 @@ impl World {
             copied_from,
             stop: None,
             token,
+            stale: None,
         };
-        let description = program.describe();
+        let description = program.introduce();
         if copied_from.is_none() {
             self.change_total(program.sum());
         }
@@ -110,7 +129,8 @@ impl World {
     /// A program is gone, and its memory with it. The other side of a split has all of it then.
     pub fn remove_program(&mut self, bucket: u32) {
         let Some(program) = self.programs.remove(&bucket) else { return };
-        let mut change = if program.copied_from.is_none() { -program.sum() } else { 0 };
+        let counts = program.copied_from.is_none() && program.stale.is_none();
+        let mut change = if counts { -program.sum() } else { 0 };
         for other in self.programs.values_mut() {
             if other.copied_from == Some(bucket) {
                 other.copied_from = None;
@@ -129,12 +149,16 @@ impl World {
     }
 
     fn running(&self) -> Vec<u32> {
-        let running = self.programs.iter().filter(|(_, program)| program.stop.is_none());
+        let is_running = |program: &Program| program.stop.is_none() && program.stale.is_none();
+        let running = self.programs.iter().filter(|(_, program)| is_running(program));
         running.map(|(bucket, _)| *bucket).collect()
     }
 
     /// Programs do something between two events.
     pub fn programs_run(&mut self) {
+        if self.dice.permille(60) {
+            self.end_stale();
+        }
         let running = self.running();
         for bucket in &running {
             let is_done = self.is_calm || self.dice.permille(300);
@@ -214,6 +238,46 @@ impl World {
         self.report(host, NodeInput::Described { bucket, description });
     }
 
+    /// A bucket is there a second time: with what it had before, or with nothing. Its keys are those of
+    /// the first.
+    pub fn double(&mut self) {
+        let is_settled = |program: &Program| {
+            let is_split = program.moving.is_some() || program.copied_from.is_some();
+            program.low < program.high && !is_split && program.stale.is_none()
+        };
+        let settled = self.programs.iter().filter(|(_, program)| is_settled(program));
+        let settled: Vec<u32> = settled.map(|(bucket, _)| *bucket).collect();
+        // What a hook has brought back comes from nowhere else, as the hook sees to that.
+        if settled.is_empty() || self.seats.iter().any(|seat| seat.has_recovered) {
+            return;
+        }
+        let mut copy = self.programs[&settled[self.dice.below(settled.len())]].clone();
+        let is_empty = self.dice.permille(500);
+        for value in copy.data.values_mut() {
+            *value = if is_empty { 0 } else { *value + 1_000 };
+        }
+        copy.stale = Some(if is_empty { Stale::Empty } else { Stale::Old });
+        copy.host = self.dice.below(self.hosts.len());
+        copy.version -= self.dice.between(0, copy.version.min(1));
+        let bucket = self.next_bucket;
+        self.next_bucket += 1;
+        (copy.stop, copy.token) = (None, u64::from(bucket) << 32);
+        let (host, description) = (copy.host, copy.introduce());
+        self.programs.insert(bucket, copy);
+        self.doubles += 1;
+        self.report(host, NodeInput::Attached { bucket: BucketNumber(bucket), description });
+    }
+
+    /// Programs that should not be there end.
+    pub fn end_stale(&mut self) {
+        let stale = self.programs.iter().filter(|(_, program)| program.stale.is_some());
+        let stale: Vec<(u32, usize)> = stale.map(|(it, program)| (*it, program.host)).collect();
+        for (bucket, host) in stale {
+            self.remove_program(bucket);
+            self.report(host, NodeInput::Detached { bucket: BucketNumber(bucket) });
+        }
+    }
+
     pub fn kill_program(&mut self) {
         let buckets: Vec<u32> = self.programs.keys().copied().collect();
         if buckets.is_empty() {
@@ -245,6 +309,7 @@ impl World {
 
     /// What the hook of the cluster does: keys that no program has come back from the last cut.
     pub fn recover(&mut self, range: &KeyRange) {
+        self.end_stale();
         let has = |key: u8| {
             self.programs.values().any(|program| (program.low..program.high).contains(&key))
         };

@@ -21,6 +21,7 @@ struct Tally {
     loads: AtomicU64,
     recoveries: AtomicU64,
     cancellations: AtomicU64,
+    doubles: AtomicU64,
 }
 
 /// One schedule, to its end.
@@ -30,6 +31,7 @@ fn run(seed: u64, tally: &Tally) -> Result<(), String> {
     let has_cut = !world.cuts.is_empty();
     world.weather = Weather::calm();
     world.is_calm = true;
+    world.end_stale();
     world.sent.clear();
     for host in 0..world.hosts.len() {
         world.push(10, Event::Restart { host });
@@ -61,6 +63,7 @@ fn run(seed: u64, tally: &Tally) -> Result<(), String> {
     tally.loads.fetch_add(world.loads, Ordering::Relaxed);
     tally.recoveries.fetch_add(world.recoveries, Ordering::Relaxed);
     tally.cancellations.fetch_add(world.cancellations, Ordering::Relaxed);
+    tally.doubles.fetch_add(world.doubles, Ordering::Relaxed);
     world.fault.map_or(Ok(()), Err)
 }
 
@@ -111,6 +114,7 @@ fn no_schedule_breaks_a_promise() {
         ("loads", &tally.loads, 500),
         ("recoveries", &tally.recoveries, 1_500),
         ("cancellations", &tally.cancellations, 500),
+        ("doubles", &tally.doubles, 3_000),
     ];
     for (what, happened, least) in least {
         let happened = happened.load(Ordering::Relaxed);

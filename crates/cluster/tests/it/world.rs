@@ -23,6 +23,7 @@ pub struct Weather {
     pub effect_fails: u32,
     pub deaths: u32,
     pub splits: u32,
+    pub doubles: u32,
     pub delay_ms: u64,
 }
 
@@ -40,6 +41,7 @@ impl Weather {
             effect_fails: some(60),
             deaths: some(500),
             splits: some(150),
+            doubles: some(200),
             delay_ms: u64::from(some(40)) + 1,
         }
     }
@@ -53,6 +55,7 @@ impl Weather {
             effect_fails: 0,
             deaths: 0,
             splits: 10,
+            doubles: 0,
             delay_ms: 2,
         }
     }
@@ -107,6 +110,8 @@ pub struct World {
     pub recoveries: u64,
     /// Clients that were cancelled before they had done anything that stays.
     pub cancellations: u64,
+    /// Programs that claimed what others had.
+    pub doubles: u64,
     pub fault: Option<String>,
 }
 
@@ -137,6 +142,7 @@ impl World {
             loads: 0,
             recoveries: 0,
             cancellations: 0,
+            doubles: 0,
             fault: None,
             dice,
         };
@@ -226,6 +232,9 @@ impl World {
     fn strike(&mut self) {
         if self.dice.permille(self.weather.replays) {
             self.replay();
+        }
+        if self.dice.permille(self.weather.doubles) {
+            self.double();
         }
         if !self.dice.permille(self.weather.deaths) {
             return;

@@ -49,6 +49,9 @@ const CHUNK_BYTES: usize = 64 << 10;
 const PAGES: usize = CHUNK_BYTES / PAGE_BYTES;
 /// One kept chunk of this many is compared with its fingerprint, another each time.
 const ROTATION: u64 = 64;
+/// Why what was read while programs were stopped is not stored.
+const STILL_CHANGES: &str =
+    "the regions change while they are stopped, so others write to them, too";
 /// A block is closed at this many bytes: chunks of a region are read from anywhere.
 const BLOCK_BYTES: usize = 256 << 10;
 
@@ -73,6 +76,12 @@ pub trait Stillness {
 
     /// What is promised of what is read meanwhile.
     fn guarantee(&self) -> Guarantee;
+
+    /// Whether there may be others who write, and are not stopped. Then the regions are read once more
+    /// meanwhile, and nothing is stored if anything differs.
+    fn may_miss_writers(&self) -> bool {
+        false
+    }
 }
 
 /// Those who write to the regions are stopped, until this is dropped.
@@ -188,8 +197,15 @@ fn store(
         (Some(stillness), _) => {
             let held = stillness.begin().map_err(EngineError::Still)?;
             storing.settle(&mut writer)?;
+            let mut passes = 2;
+            if stillness.may_miss_writers() {
+                passes += 1;
+                if storing.settle(&mut writer)? > 0 {
+                    return Err(EngineError::Still(STILL_CHANGES.to_owned()));
+                }
+            }
             held.end().map_err(EngineError::Still)?;
-            Settled { guarantee: stillness.guarantee(), passes: 2 }
+            Settled { guarantee: stillness.guarantee(), passes }
         }
         // What equals the parent everywhere was read as it was at the parent's instant.
         (None, Some(guarantee)) => Settled { guarantee, passes: 1 },
@@ -237,8 +253,8 @@ fn wait_until_still<'r>(
         let guarantee = Guarantee::new(Guarantee::BYTES, Guarantee::HELD);
         return Ok(Settled { guarantee, passes: 1 });
     }
-    // If only some are held, the others are of a later instant.
-    let method = if storing.are_some_held() { Guarantee::HELD } else { Guarantee::READ_TWICE };
+    // What is held beside what is read twice makes that no better.
+    let method = Guarantee::READ_TWICE;
     let (mut passes, mut chunks) = (1, 0);
     while passes < what.passes_max.max(2) {
         passes += 1;

@@ -267,7 +267,7 @@ fn what_never_stands_still_is_refused_or_said() {
     // What a fuzzy parent equals is not of an instant either.
     *region.writer.lock().unwrap() = None;
     let outcome = store(&repository, &[region.at("/r")]);
-    assert_eq!(outcome.backup.snapshot.guarantee.unwrap().word(), "bytes");
+    assert_eq!(outcome.backup.snapshot.guarantee.unwrap().word(), "settled");
     assert!(outcome.passes >= 2);
 }
 
@@ -299,6 +299,60 @@ impl StillnessGuard for StoppedGuard<'_> {
 impl Drop for StoppedGuard<'_> {
     fn drop(&mut self) {
         *self.0.is_stopped.lock().unwrap() = false;
+    }
+}
+
+/// Stops some of those who write, and does not know of all.
+struct Partly<'s>(Stopped<'s>);
+
+impl Stillness for Partly<'_> {
+    fn begin(&self) -> Result<Box<dyn StillnessGuard + '_>, String> {
+        self.0.begin()
+    }
+
+    fn guarantee(&self) -> Guarantee {
+        self.0.guarantee()
+    }
+
+    fn may_miss_writers(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn kept_1_11_what_changes_while_its_programs_are_stopped_is_not_stored() {
+    let world = World::bare(6);
+    let repository = world.open();
+    let bytes = Random::new(5).content(8 * CHUNK);
+    let is_stopped = Mutex::new(false);
+    let stillness = Partly(Stopped { is_stopped: &is_stopped, ends: Ok(()) });
+    let what = RegionOptions { stillness: Some(&stillness), ..plain() };
+    let moving = Owned::new(&bytes).with(|reading, bytes| {
+        let at = reading as usize * 1000 % bytes.len();
+        bytes[at] = bytes[at].wrapping_add(1);
+    });
+    let error = store_as(&repository, &[moving.at("/r")], what).unwrap_err().to_string();
+    assert!(error.contains("others write to them, too"), "{error}");
+    assert!(snapshot_ids(&repository).is_empty(), "nothing is committed");
+    assert!(!*is_stopped.lock().unwrap(), "they go on");
+    let still = Owned::new(&bytes);
+    let outcome = store_as(&repository, &[still.at("/r")], what).unwrap();
+    assert_eq!(outcome.backup.snapshot.guarantee.unwrap().word(), "frozen");
+    assert_eq!(outcome.passes, 3);
+}
+
+/// The same words are shown of snapshots that were made before.
+#[test]
+fn kept_1_11_what_was_read_twice_is_not_called_of_one_instant() {
+    for (promise, method, word) in [
+        (Guarantee::BYTES, Guarantee::READ_TWICE, "settled"),
+        (Guarantee::BYTES, Guarantee::HELD, "bytes"),
+        (Guarantee::FUZZY, Guarantee::READ_TWICE, "fuzzy"),
+        (Guarantee::FROZEN, Guarantee::CONTROL_GROUP, "frozen"),
+        (Guarantee::EXACT, Guarantee::OWNER, "exact"),
+        (9, Guarantee::READ_TWICE, "unknown"),
+    ] {
+        assert_eq!(Guarantee::new(promise, method).word(), word);
     }
 }
 

@@ -1,8 +1,11 @@
 //! What a program answers when it was asked to hold still, to look at what was loaded, or to free its
 //! memory. Answers to what was not asked are ignored.
 
+use strongroom_cluster::Content;
+
 use super::Agent;
 use super::doing::{Next, Work};
+use super::jobs::Job;
 use crate::keeper::{BucketName, are_same};
 
 impl Agent {
@@ -24,6 +27,7 @@ impl Agent {
         bucket.quiesced = None;
         bucket.areas.clear();
         bucket.range = None;
+        bucket.content = Content::Unknown;
         // A round reports it by itself.
         if !is_of_round && bucket.is_attached {
             self.attach(name);
@@ -43,6 +47,9 @@ impl Agent {
         if bucket.range.is_none() && outcome.is_ok() {
             bucket.range = about.range.and_then(|range| range.range());
             bucket.split_version = about.split_version;
+        }
+        if outcome.is_ok() {
+            bucket.content = Content::Filled;
         }
         let outcome = outcome.map_err(|why| format!("its program cannot use it: {why}"));
         self.ended(name, job, outcome);
@@ -70,14 +77,47 @@ impl Agent {
         (doing.is_still, doing.is_copy) = (true, is_copy);
         let is_read = are_same(&doing.areas, &bucket.areas);
         match doing.work.clone() {
-            // It may have been given keys since it was asked, and they are nowhere else.
-            Work::RoundLoad { .. } if bucket.range.is_some() => {
-                let reason = "it is in memory already: evict it first";
-                self.ended(name, number, Err(reason.to_owned()));
-            }
+            // What it has under its keys may be nowhere else.
+            Work::RoundLoad { .. } if bucket.range.is_some() => self.look_for_content(name),
             Work::RoundLoad { snapshot, .. } => self.after_stores(name, Next::Fill(snapshot)),
             Work::Round(epoch) if !is_read => self.read_again(name, number, epoch),
-            Work::Round(epoch) | Work::HoldStill(epoch) => self.round_quiesced(name, epoch),
+            Work::Round(_) => self.look_for_content(name),
+            Work::HoldStill(epoch) => self.round_quiesced(name, epoch),
+            _ => {}
+        }
+    }
+
+    /// Finds out whether a bucket that holds still for a round has anything but zeros.
+    pub(super) fn look_for_content(&mut self, name: &BucketName) {
+        let number = self.number();
+        let Some(bucket) = self.buckets.get_mut(name) else { return };
+        let areas = bucket.areas.clone();
+        let Some(doing) = bucket.round.as_mut() else { return };
+        doing.looking = Some(number);
+        let (job, gate) = (doing.job, doing.gate.clone());
+        let begun = self.begin_job(name, number, areas, gate, Job::look_for_content);
+        if let Err(reason) = begun {
+            self.ended(name, job, Err(reason));
+        }
+    }
+
+    /// It is known what a bucket holds. Its program holds still, unless the round was given up.
+    pub(super) fn found(&mut self, name: &BucketName, content: Content) {
+        let Some(bucket) = self.buckets.get_mut(name) else { return };
+        bucket.content = content;
+        let has_range = bucket.range.is_some();
+        let Some(doing) = bucket.round.as_mut() else { return };
+        doing.looking = None;
+        let (job, work) = (doing.job, doing.work.clone());
+        match work {
+            Work::Round(epoch) => self.round_quiesced(name, epoch),
+            Work::RoundLoad { .. } if has_range && content == Content::Filled => {
+                // The node says so to the client, too.
+                self.attach(name);
+                let reason = "it is in memory already: evict it first";
+                self.ended(name, job, Err(reason.to_owned()));
+            }
+            Work::RoundLoad { snapshot, .. } => self.after_stores(name, Next::Fill(snapshot)),
             _ => {}
         }
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use strongroom_base::SnapshotId;
 use strongroom_bucket::{KeyRange, ToProgram};
-use strongroom_cluster::{Description, Epoch};
+use strongroom_cluster::{Content, Description, Epoch};
 
 use super::doing::{Doing, Next, Work};
 use super::jobs::Look;
@@ -32,6 +32,8 @@ pub struct Bucket {
     pub range: Option<KeyRange>,
     /// How many splits led to them.
     pub split_version: u64,
+    /// Whether its areas hold anything, as far as that was looked at.
+    pub content: Content,
     /// It can be asked to hold still.
     pub has_callbacks: bool,
     /// The node knows of it.
@@ -62,6 +64,7 @@ impl Bucket {
             areas: Areas::new(),
             range: None,
             split_version: 0,
+            content: Content::Unknown,
             has_callbacks: false,
             is_attached: false,
             quiesced: None,
@@ -81,12 +84,18 @@ impl Bucket {
             range: self.range.clone(),
             split_version: self.split_version,
             bytes: self.bytes(),
+            content: self.content,
         }
     }
 
     /// How long its areas are together.
     pub fn bytes(&self) -> u64 {
         self.areas.values().fold(0, |sum, area| sum.saturating_add(area.bytes))
+    }
+
+    /// The user of its program.
+    pub fn user(&self) -> u32 {
+        self.speaker.connection().peer().uid
     }
 
     /// How many areas are open for it: those that it has, and those of stores that wait.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use strongroom_base::SnapshotId;
 use strongroom_bucket::ToProgram;
-use strongroom_cluster::Epoch;
+use strongroom_cluster::{Content, Epoch};
 
 use super::Agent;
 use super::doing::{Doing, Next, Work};
@@ -145,12 +145,19 @@ impl Agent {
             }
             return self.look_on(name);
         }
+        let is_look = |doing: &Doing| doing.looking == Some(number);
+        if bucket.round.as_ref().is_some_and(is_look) {
+            // What broke is not known to be empty.
+            let content =
+                if let JobEvent::Found(content) = event { content } else { Content::Filled };
+            return self.found(name, content);
+        }
         let Some(doing) = bucket.doing(number) else { return };
         match event {
             // If the round was given up meanwhile, its program is left alone.
             JobEvent::Scanned if !doing.gate.is_waiting() => {}
             JobEvent::Scanned => match doing.work {
-                Work::Round(epoch) if doing.is_still => self.round_quiesced(name, epoch),
+                Work::Round(_) if doing.is_still => self.look_for_content(name),
                 _ => self.ask_to_hold_still(name, number),
             },
             JobEvent::Captured => self.captured(name, number),
@@ -158,7 +165,7 @@ impl Agent {
             JobEvent::Compared(outcome) => self.compared(name, number, outcome),
             JobEvent::Loaded(Ok(about)) => self.filled(name, number, about),
             JobEvent::Loaded(Err(reason)) => self.ended(name, number, Err(reason)),
-            JobEvent::Looked(_) => {}
+            JobEvent::Looked(_) | JobEvent::Found(_) => {}
             JobEvent::Broke => {
                 let reason = "a mistake in the agent ended it: please report what it logged";
                 self.ended(name, number, Err(reason.to_owned()));
@@ -237,10 +244,9 @@ impl Agent {
         match next {
             Some((job, Next::Free)) => self.free(name, job),
             Some((job, Next::Fill(snapshot))) => {
-                let areas = self.buckets.get(name).map(|bucket| bucket.areas.clone());
-                self.start(name, job, areas.unwrap_or_default(), |job| {
-                    job.load(Vec::new(), snapshot)
-                });
+                let Some(bucket) = self.buckets.get(name) else { return };
+                let (areas, claimed) = (bucket.areas.clone(), bucket.range.clone());
+                self.start(name, job, areas, |job| job.load(claimed, snapshot));
             }
             None => {}
         }

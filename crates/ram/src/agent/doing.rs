@@ -65,6 +65,8 @@ pub struct Doing {
     pub is_copy: bool,
     /// Its program said that it holds still.
     pub is_still: bool,
+    /// The job that looks whether the areas hold anything.
+    pub looking: Option<u64>,
     /// What a round does as soon as no store reads the areas.
     pub next: Option<Next>,
     /// Its program was asked to free its memory.
@@ -99,6 +101,7 @@ impl Doing {
             areas: Areas::new(),
             is_copy,
             is_still: false,
+            looking: None,
             next: None,
             is_freeing: false,
             is_captured: false,

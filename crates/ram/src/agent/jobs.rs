@@ -7,16 +7,18 @@ use std::sync::mpsc::SyncSender;
 use std::thread;
 
 use strongroom_base::SnapshotId;
-use strongroom_bucket::{AreaSize, ToProgram};
+use strongroom_bucket::{AreaSize, KeyRange, ToProgram};
 use strongroom_catalog::Guarantee;
-use strongroom_cluster::Epoch;
+use strongroom_cluster::{Content, Epoch};
 use strongroom_engine::{Stillness, StillnessGuard};
 use strongroom_repository::ErrorKind;
 
 use super::Event;
 use super::gate::Gate;
 use crate::about::{About, AboutFile, VersionText};
-use crate::keeper::{Areas, BucketName, KeepError, Keeper, Storing, version_label};
+use crate::keeper::{
+    Areas, BucketName, KeepError, Keeper, Storing, Wanted, are_zeros, version_label,
+};
 
 /// The name of the version as which a program's own eviction stores its bucket.
 const EVICTED: &str = "evicted";
@@ -29,6 +31,8 @@ pub enum JobEvent {
     Captured,
     /// It is stored.
     Stored(Result<SnapshotId, String>),
+    /// Its areas were looked at.
+    Found(Content),
     /// It was compared: whether it is still what was stored.
     Compared(Result<bool, String>),
     /// It was filled.
@@ -124,6 +128,15 @@ impl Job {
         })
     }
 
+    /// Finds out whether the areas of a program that holds still have anything but zeros.
+    pub fn look_for_content(self) -> io::Result<()> {
+        self.spawn(move |job| {
+            // What cannot be read is not known to be empty. Its store fails for the same reason.
+            let zeros = are_zeros(&job.areas, &job.gate.cancel).unwrap_or(false);
+            JobEvent::Found(if zeros { Content::Empty } else { Content::Filled })
+        })
+    }
+
     /// Compares the bucket, which holds still, with what was stored of it. `about` is what it is now.
     pub fn compare(self, stored: SnapshotId, about: About) -> io::Result<()> {
         self.spawn(move |job| {
@@ -138,9 +151,9 @@ impl Job {
         })
     }
 
-    /// Fills areas from a snapshot: those named, or all.
-    pub fn load(self, wanted: Vec<String>, snapshot: SnapshotId) -> io::Result<()> {
-        self.spawn(move |job| JobEvent::Loaded(job.fill(&wanted, snapshot)))
+    /// Fills all areas from a snapshot, which must have the keys that the program claims.
+    pub fn load(self, claimed: Option<KeyRange>, snapshot: SnapshotId) -> io::Result<()> {
+        self.spawn(move |job| JobEvent::Loaded(job.fill(&[], claimed.as_ref(), snapshot)))
     }
 
     /// Fills areas from a version, if there is one.
@@ -153,7 +166,7 @@ impl Job {
                 let Some((_, snapshot)) = found.filter(|(found, _)| *found == version) else {
                     return Err(format!("there is no version {version} of {name}"));
                 };
-                job.fill(&wanted, snapshot)
+                job.fill(&wanted, None, snapshot)
             };
             JobEvent::Loaded(load())
         })
@@ -189,9 +202,15 @@ impl Job {
         stored.map(|outcome| outcome.backup.snapshot.id).map_err(|error| reason(&error))
     }
 
-    fn fill(&self, wanted: &[String], snapshot: SnapshotId) -> Result<Box<About>, String> {
+    fn fill(
+        &self,
+        wanted: &[String],
+        claimed: Option<&KeyRange>,
+        snapshot: SnapshotId,
+    ) -> Result<Box<About>, String> {
         let (areas, cancel) = (&self.areas, &self.gate.cancel);
-        let loaded = self.keeper.load(&self.bucket, areas, wanted, snapshot, cancel);
+        let wanted = Wanted { areas: wanted, range: claimed, snapshot };
+        let loaded = self.keeper.load(&self.bucket, areas, wanted, cancel);
         loaded.map(Box::new).map_err(|error| reason(&error))
     }
 

@@ -8,12 +8,14 @@ use std::sync::Arc;
 use strongroom_base::Severity;
 use strongroom_bucket::served::Connection;
 use strongroom_bucket::{AREAS_MAX, FromProgram, PROTOCOL, ToProgram};
-use strongroom_source::memory::MemoryFile;
+use strongroom_cluster::Content;
+use strongroom_source::memory::handed::Handed;
 
 use super::bucket::Bucket;
 use super::doing::Work;
 use super::jobs::Look;
 use super::speaker::Speaker;
+use super::users::file_of;
 use super::{Agent, Program, Taken};
 use crate::about::VersionText;
 use crate::keeper::{Area, BucketName};
@@ -22,7 +24,7 @@ impl Agent {
     /// A program says something.
     pub(super) fn hear(&mut self, program: u64, message: FromProgram, taken: Option<Taken>) {
         if let FromProgram::Hello { protocol, file, bucket } = message {
-            return self.hello(program, protocol, BucketName { file, number: bucket });
+            return self.greet(program, protocol, file, bucket);
         }
         // What it said before its connection was ended may still be on its way.
         let Some(known) = self.programs.get(&program) else { return };
@@ -99,6 +101,16 @@ impl Agent {
         }
     }
 
+    /// The first message of a program: the file is that of its user.
+    fn greet(&mut self, number: u64, protocol: u32, file: String, bucket: u32) {
+        let Some(program) = self.programs.get(&number) else { return };
+        let connection = program.connection.clone();
+        match file_of(connection.peer().uid, self.user, file) {
+            Ok(file) => self.hello(number, protocol, BucketName { file, number: bucket }),
+            Err(reason) => turn_away(&connection, reason),
+        }
+    }
+
     fn hello(&mut self, number: u64, protocol: u32, name: BucketName) {
         let Some(program) = self.programs.get(&number) else { return };
         if program.bucket.is_some() {
@@ -120,9 +132,7 @@ impl Agent {
             None
         };
         if let Some(reason) = refusal {
-            // The program may be gone. It is the first that it hears, so it does not fill its socket.
-            let _ = connection.send(&ToProgram::Refused { reason });
-            return connection.end();
+            return turn_away(&connection, reason);
         }
         let speaker = match Speaker::start(connection) {
             Ok(speaker) => Arc::new(speaker),
@@ -145,8 +155,12 @@ impl Agent {
     ) {
         // A message about an area comes with one, or it is not passed on.
         let Some(taken) = taken else { return };
+        let Some(user) = self.buckets.get(name).map(Bucket::user) else { return };
+        let of_user = self.buckets.values().filter(|bucket| bucket.user() == user);
+        let areas_of_user = of_user.map(Bucket::open_areas).sum::<usize>();
         let areas = self.buckets.values().map(Bucket::open_areas).sum::<usize>();
         let areas_max = self.limits.areas;
+        let is_share_used = areas_of_user >= self.share_of(user, areas_max);
         let Some(bucket) = self.buckets.get_mut(name) else { return };
         let is_new = !bucket.areas.contains_key(&area);
         let before = bucket.areas.get(&area).map_or(0, |area| area.bytes);
@@ -155,6 +169,8 @@ impl Agent {
         let bytes_all = (bucket.bytes() - before).saturating_add(bytes);
         let refusal = if is_new && bucket.areas.len() >= AREAS_MAX {
             Some(format!("a bucket has {AREAS_MAX} areas at most"))
+        } else if is_kept && is_share_used && areas < areas_max {
+            Some(format!("user {user} has as many areas open here as one user may have"))
         } else if is_kept && areas >= areas_max {
             Some(format!(
                 "the agent can have {areas_max} areas open: raise its limit of open files \
@@ -166,8 +182,11 @@ impl Agent {
             None
         };
         let answer = match (refusal, taken.0) {
-            (None, Ok(file)) => {
-                bucket.areas.insert(area, Area { file: Arc::new(file), bytes, base });
+            (None, Ok(handed)) => {
+                bucket.areas.insert(area, Area { file: Arc::new(handed), bytes, base });
+                if bucket.content == Content::Empty {
+                    bucket.content = Content::Unknown;
+                }
                 ToProgram::Done { request }
             }
             (Some(reason), _) | (None, Err(reason)) => {
@@ -216,18 +235,21 @@ const NO_DESCRIPTOR: &str = "the agent has no file descriptor left: raise its li
 /// Looks at what a program hands over, on the thread that listens to it: a file system of its own may
 /// keep that one waiting.
 pub(super) fn take_area(message: &FromProgram, descriptor: Option<OwnedFd>) -> Option<Taken> {
-    let FromProgram::Region { bytes, .. } = message else { return None };
+    let FromProgram::Region { bytes, is_private, .. } = message else { return None };
     let Some(descriptor) = descriptor else {
         return Some(Taken(Err(NO_DESCRIPTOR.to_owned())));
     };
-    let file = File::from(descriptor);
-    let looked_at = MemoryFile::of(&file, *bytes).map(drop);
-    Some(Taken(looked_at.map(|()| file).map_err(|error| format!("it cannot be read: {error}"))))
+    let taken = Handed::take(File::from(descriptor), *bytes);
+    let taken = taken.map_err(|error| format!("it cannot be read: {error}"));
+    Some(Taken(taken.and_then(|handed| match *is_private && !handed.is_of_fixed_length() {
+        true => Err("a private area is a memory file, sealed against shrinking and growing".into()),
+        false => Ok(handed),
+    })))
 }
 
 /// The end of a connection that was not let in.
 pub(super) fn turn_away(connection: &Connection, reason: String) {
-    // It is the first that it hears.
+    // The program may be gone. It is the first that it hears, so it does not fill its socket.
     let _ = connection.send(&ToProgram::Refused { reason });
     connection.end();
 }

@@ -11,6 +11,7 @@ mod days;
 mod floods;
 mod raw;
 mod records;
+mod rights;
 mod rounds;
 mod unable;
 mod world;

@@ -94,7 +94,7 @@ impl Raw {
     pub fn replace(&self, area: &str, memory: &Memory) {
         let (bytes, area) = (memory.0.metadata().unwrap().len(), area.to_owned());
         let (request, base) = (902, None);
-        let message = FromProgram::Region { request, area, bytes, base, is_private: true };
+        let message = FromProgram::Region { request, area, bytes, base, is_private: false };
         self.try_say(&message, Some(memory.0.as_fd())).unwrap();
         self.hear_until("done", |it| *it == ToProgram::Done { request });
     }

@@ -196,6 +196,60 @@ fn a_load_spares_a_bucket_that_was_given_keys_meanwhile() {
     assert!(memory.read() == noise(2, 1 << 20), "records that are nowhere else are lost");
 }
 
+/// A program says its keys at its start, as a manual once asked it to, or has them in shared memory that
+/// has outlived it.
+#[test]
+fn kept_1_11_zeros_are_loaded_over_and_nothing_else() {
+    let Scene { world, controller, _agent } = scene();
+    let content = noise(1, 3 << 20);
+    let bucket = whole(&world, 1, &Memory::new(&content));
+    let snapshot = controller.store(1, 1);
+    drop(bucket);
+    let mut last = vec![0; 3 << 20];
+    *last.last_mut().unwrap() = 1;
+    let half = KeyRange { low: b"m".to_vec(), high: None };
+    // What it has, the keys that it claims, and whether it is loaded.
+    for (round, (has, keys, why)) in (1..).zip([
+        (vec![0; 3 << 20], KeyRange::whole(), None),
+        (last, KeyRange::whole(), Some("in memory already")),
+        (noise(2, 3 << 20), KeyRange::whole(), Some("in memory already")),
+        (vec![0; 3 << 20], half, Some("its program says that it has the keys from m")),
+    ]) {
+        let memory = Memory::new(&has);
+        let bucket = world.open(1);
+        memory.register(&bucket, "data");
+        bucket.range(&keys, 0).unwrap();
+        bucket.on_quiesce(Box::new(Willing)).unwrap();
+        bucket.test("v").unwrap();
+        let is_empty = has.iter().all(|byte| *byte == 0);
+        let epoch = 10 * round;
+        let answer =
+            controller.until(1, (epoch, epoch), &Verb::Prepare, &[State::Ready, State::Empty]);
+        assert_eq!(answer.state, if is_empty { State::Empty } else { State::Ready });
+        controller.send(epoch, epoch, Verb::Abort);
+        let load = controller.load(1, epoch, snapshot);
+        let of = (epoch + 1, epoch + 1);
+        let ended = controller.until(1, of, &load, &[State::Loaded, State::Failed]);
+        match why {
+            None => {
+                assert_eq!(ended.state, State::Loaded, "{ended:?}");
+                assert!(memory.read() == content);
+                let ready = (epoch + 2, epoch + 2);
+                controller.until(1, ready, &Verb::Prepare, &[State::Ready]);
+                controller.send(epoch + 2, epoch + 2, Verb::Abort);
+            }
+            Some(why) => {
+                assert!(ended.state == State::Failed && ended.reason.contains(why), "{ended:?}");
+                assert!(memory.read() == has);
+            }
+        }
+        // One that takes all takes zeros.
+        let of = (epoch + 3, epoch + 3);
+        controller.until(1, of, &Verb::PrepareAll, &[State::Ready]);
+        controller.send(epoch + 3, epoch + 3, Verb::Abort);
+    }
+}
+
 #[test]
 fn a_load_waits_for_a_store_that_its_program_needs() {
     let Scene { world, controller, _agent } = scene();

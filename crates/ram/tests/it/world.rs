@@ -119,20 +119,36 @@ impl World {
         self.start(Some((NodeFile::read(file).unwrap(), self.path("state"))))
     }
 
+    /// One to which all users may connect.
+    pub fn agent_for_all(&self) -> Running {
+        self.start_with(self.repository(), None, 0o666)
+    }
+
+    /// The same, of a node.
+    pub fn node_for_all(&self, file: &Path) -> Running {
+        let node = (NodeFile::read(file).unwrap(), self.path("state"));
+        self.start_with(self.repository(), Some(node), 0o666)
+    }
+
     /// One whose key can only store.
     pub fn node_that_only_stores(&self, file: &Path) -> Running {
         let (key, access) = (b"only stores", NewAccess::PutOnly("node"));
         add_key(&self.repository(), key, "node", access, Some(KdfCost::TYPED_MIN)).unwrap();
         let repository = Repository::open(self.surroundings(), key).unwrap();
-        self.start_with(repository, Some((NodeFile::read(file).unwrap(), self.path("state"))))
+        let node = (NodeFile::read(file).unwrap(), self.path("state"));
+        self.start_with(repository, Some(node), 0o600)
     }
 
     /// Why the agent of a node does not start, if it does not.
     pub fn refused(&self, file: &Path) -> Option<AgentError> {
+        self.refused_as(Some((NodeFile::read(file).unwrap(), self.path("state"))))
+    }
+
+    /// Why an agent does not start, if it does not.
+    pub fn refused_as(&self, node: Option<(NodeFile, PathBuf)>) -> Option<AgentError> {
         let cancel = Cancel::new();
         // If it starts, it ends at once.
         cancel.cancel();
-        let node = Some((NodeFile::read(file).unwrap(), self.path("state")));
         let options = AgentOptions { socket: self.socket(), socket_mode: 0o600, node };
         run(Arc::new(self.keeper(self.repository(), &cancel)), options, &mut || {}).err()
     }
@@ -147,13 +163,18 @@ impl World {
     }
 
     fn start(&self, node: Option<(NodeFile, PathBuf)>) -> Running {
-        self.start_with(self.repository(), node)
+        self.start_with(self.repository(), node, 0o600)
     }
 
-    fn start_with(&self, repository: Repository, node: Option<(NodeFile, PathBuf)>) -> Running {
+    fn start_with(
+        &self,
+        repository: Repository,
+        node: Option<(NodeFile, PathBuf)>,
+        socket_mode: u32,
+    ) -> Running {
         let cancel = Cancel::new();
         let keeper = self.keeper(repository, &cancel);
-        let options = AgentOptions { socket: self.socket(), socket_mode: 0o600, node };
+        let options = AgentOptions { socket: self.socket(), socket_mode, node };
         let (ready, is_ready) = channel();
         let attend = move || run(Arc::new(keeper), options, &mut || ready.send(()).unwrap());
         let thread = thread::spawn(attend);

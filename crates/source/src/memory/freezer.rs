@@ -1,5 +1,6 @@
 //! A control group whose programs are stopped for a moment (cgroup v2, `cgroup.freeze`).
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,11 +16,12 @@ pub struct ControlGroup {
 }
 
 /// The programs of a control group are stopped, until this is dropped; also if this process is
-/// killed.
+/// killed. A group that was frozen before stays so.
 #[derive(Debug)]
 pub struct Frozen<'c> {
     group: &'c ControlGroup,
-    watchman: Child,
+    /// Lets it go on if this process does not; none for a group that stays as it is.
+    watchman: Option<Child>,
 }
 
 impl ControlGroup {
@@ -33,10 +35,22 @@ impl ControlGroup {
         if !folder.join("cgroup.freeze").exists() {
             return Err(io::Error::other("it is no control group that can be frozen (cgroup v2)"));
         }
-        if holds(&folder, &std::process::id().to_string()) {
+        let group = Self { folder };
+        let processes = group.processes();
+        if processes.contains(&std::process::id()) {
             return Err(io::Error::other("this process is in it, and would stop too"));
         }
-        Ok(Self { folder })
+        if processes.is_empty() {
+            return Err(io::Error::other("no program is in it, so nothing would be stopped"));
+        }
+        Ok(group)
+    }
+
+    /// The programs in it and in those below it: all of them are frozen together.
+    pub fn processes(&self) -> BTreeSet<u32> {
+        let mut found = BTreeSet::new();
+        list(&self.folder, &mut found);
+        found
     }
 
     /// Stops its programs.
@@ -45,6 +59,12 @@ impl ControlGroup {
     ///
     /// They do not all stop within this time: then all go on.
     pub fn freeze(&self, within: Duration) -> io::Result<Frozen<'_>> {
+        let before = fs::read_to_string(self.folder.join("cgroup.freeze"))?;
+        if before.trim_end() == "1" {
+            let frozen = Frozen { group: self, watchman: None };
+            self.await_frozen(within)?;
+            return Ok(frozen);
+        }
         // It lives on if this process is killed, and then lets the others go on.
         let watchman = Command::new("/bin/sh")
             .args(["-c", "read -r _; echo 0 > \"$0\""])
@@ -53,8 +73,13 @@ impl ControlGroup {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        let frozen = Frozen { group: self, watchman };
+        let frozen = Frozen { group: self, watchman: Some(watchman) };
         self.write("1")?;
+        self.await_frozen(within)?;
+        Ok(frozen)
+    }
+
+    fn await_frozen(&self, within: Duration) -> io::Result<()> {
         let waited = Stopwatch::start();
         while !self.is_frozen()? {
             if waited.elapsed() > within {
@@ -63,7 +88,7 @@ impl ControlGroup {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        Ok(frozen)
+        Ok(())
     }
 
     fn is_frozen(&self) -> io::Result<bool> {
@@ -76,12 +101,15 @@ impl ControlGroup {
     }
 }
 
-/// Whether a process is in a control group or in one below it: all of them are frozen together.
-fn holds(folder: &Path, process: &str) -> bool {
+/// The programs of a control group and of those below it.
+fn list(folder: &Path, found: &mut BTreeSet<u32>) {
     let processes = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
-    let below = || fs::read_dir(folder).into_iter().flatten().flatten();
-    processes.lines().any(|line| line == process)
-        || below().any(|entry| entry.path().is_dir() && holds(&entry.path(), process))
+    found.extend(processes.lines().filter_map(|line| line.parse::<u32>().ok()));
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            list(&entry.path(), found);
+        }
+    }
 }
 
 impl Frozen<'_> {
@@ -92,10 +120,11 @@ impl Frozen<'_> {
     /// Others had let them go on before, or they cannot be let go on.
     pub fn thaw(self) -> io::Result<()> {
         let was_frozen = self.group.is_frozen()?;
-        let write = self.group.write("0");
-        write.map_err(|error| {
-            io::Error::new(error.kind(), format!("its programs cannot be let go on: {error}"))
-        })?;
+        if self.watchman.is_some() {
+            self.group.write("0").map_err(|error| {
+                io::Error::new(error.kind(), format!("its programs cannot be let go on: {error}"))
+            })?;
+        }
         if !was_frozen {
             return Err(io::Error::other("its programs did not stay stopped"));
         }
@@ -105,9 +134,10 @@ impl Frozen<'_> {
 
 impl Drop for Frozen<'_> {
     fn drop(&mut self) {
+        let Some(watchman) = &mut self.watchman else { return };
         // The watchman does the same, so it is done even if this fails.
         let _ = self.group.write("0");
-        drop(self.watchman.stdin.take());
-        let _ = self.watchman.wait();
+        drop(watchman.stdin.take());
+        let _ = watchman.wait();
     }
 }

@@ -76,24 +76,3 @@ fn a_memfd_is_a_region_and_its_holes_are_known() {
     assert!(!region.has_data((513 << 20)..1 << 30));
     region.check().unwrap();
 }
-
-/// A descriptor that another process has handed over has its position in common with it.
-#[test]
-fn the_position_of_a_file_that_was_handed_over_is_left_alone() {
-    let fd = rustix::fs::memfd_create("region", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-    let owner = File::from(fd);
-    owner.set_len(1 << 20).unwrap();
-    owner.write_all_at(b"x", 512 << 10).unwrap();
-    rustix::fs::seek(&owner, SeekFrom::Start(77)).unwrap();
-    let region = MemoryFile::of(&owner, 600 << 10).unwrap();
-    assert_eq!((region.bytes(), region.metadata().size), (600 << 10, 600 << 10));
-    assert!(!region.has_data(0..512 << 10) && region.has_data(0..600 << 10));
-    assert!(region.hold_on().is_err(), "it has no name beside which a copy could be");
-    owner.set_len(2 << 20).unwrap();
-    region.check().unwrap();
-    assert_eq!(rustix::fs::seek(&owner, SeekFrom::Current(0)).unwrap(), 77);
-    owner.set_len(512 << 10).unwrap();
-    assert!(region.check().unwrap_err().to_string().starts_with("it became shorter"));
-    let error = MemoryFile::of(&owner, 600 << 10).unwrap_err().to_string();
-    assert_eq!(error, "it has 524288 bytes, and 614400 were announced");
-}

@@ -18,11 +18,11 @@ use strongroom_base::units::counted;
 use strongroom_base::{Cancelled, SnapshotId};
 use strongroom_bucket::KeyRange;
 use strongroom_cluster::{
-    Acknowledgement, ClusterError, Epoch, FileName, NodeId, Outcome, Part, StoredPart, Task,
+    Acknowledgement, ClusterError, Epoch, FileName, NodeId, Outcome, Part, StoredPart, Task, Union,
 };
-use strongroom_ram::client::{Run, RunCaller, RunLimits, run as run_client};
+use strongroom_ram::client::{Leniency, Run, RunCaller, RunLimits, run as run_client};
 use strongroom_ram::cut::StoredCut;
-use strongroom_ram::files::ControllerFile;
+use strongroom_ram::files::{ClusterNode, ControllerFile};
 use strongroom_ram::keeper::{KeepError, Keeper};
 use strongroom_repository::list_snapshots;
 
@@ -138,7 +138,7 @@ fn run_task(
     controller: &ControllerFile,
     file: &FileName,
     task: Task,
-    limits: RunLimits,
+    (limits, leniency): (RunLimits, Leniency),
     caller: &mut dyn RunCaller,
 ) -> Result<Outcome, CliError> {
     let if_cancelled = match task {
@@ -147,7 +147,7 @@ fn run_task(
         Task::Load { .. } => "what was loaded stays in memory; run it again to load the rest",
         Task::Evict { .. } => "what was freed stays free; run it again to free the rest",
     };
-    let run = Run { files: controller, file, task, limits };
+    let run = Run { files: controller, file, task, limits, leniency };
     let monitor = context.terminal.monitor_of_problems();
     let outcome = run_client(run, caller, &monitor, &context.cancel).map_err(|error| {
         CliError::new(Exit::Failed, error.to_string(), "nothing was stored or freed")
@@ -163,11 +163,14 @@ fn run_task(
 
 /// Nodes have names for people.
 fn explained(error: &ClusterError, controller: &ControllerFile) -> CliError {
-    let mut message = error.to_string();
-    for node in &controller.nodes {
-        message = message.replace(&node.id.to_string(), &node.name);
-    }
+    let message = with_names(&error.to_string(), controller);
     CliError::new(Exit::Failed, message, "`strongroom ram cluster status FILE` shows who has what")
+}
+
+/// A text in which nodes are called as people call them.
+fn with_names(text: &str, controller: &ControllerFile) -> String {
+    let name = |text: String, node: &ClusterNode| text.replace(&node.id.to_string(), &node.name);
+    controller.nodes.iter().fold(text.to_owned(), name)
 }
 
 fn name_of(controller: &ControllerFile, id: NodeId) -> String {
@@ -212,17 +215,21 @@ fn find_cut(
 }
 
 fn newest_cut(keeper: &Keeper, file: &FileName) -> Result<SnapshotId, CliError> {
+    find_newest_cut(keeper, file)?.ok_or_else(|| {
+        let message = format!("there is no snapshot of the file {file}");
+        let hint = "`strongroom ram cluster store FILE` makes one";
+        CliError::new(Exit::Failed, message, hint)
+    })
+}
+
+fn find_newest_cut(keeper: &Keeper, file: &FileName) -> Result<Option<SnapshotId>, CliError> {
     let listed = list_snapshots(&keeper.repository)?;
     let domain = keeper.repository.secret.domain_name();
     let path = format!("/{file}").into_bytes();
     let cuts = listed.snapshots.iter().filter(|snapshot| {
         snapshot.domain == domain && snapshot.paths == [path.as_slice()] && !snapshot.partial
     });
-    cuts.max_by_key(|snapshot| snapshot.sequence).map(|snapshot| snapshot.id).ok_or_else(|| {
-        let message = format!("there is no snapshot of the file {file}");
-        let hint = "`strongroom ram cluster store FILE` makes one";
-        CliError::new(Exit::Failed, message, hint)
-    })
+    Ok(cuts.max_by_key(|snapshot| snapshot.sequence).map(|snapshot| snapshot.id))
 }
 
 /// Asks all nodes what they have.
@@ -231,9 +238,10 @@ fn ask(
     controller: &ControllerFile,
     file: &FileName,
     limits: RunLimits,
-) -> Result<(Vec<Acknowledgement>, Vec<KeyRange>), CliError> {
+) -> Result<(Vec<Acknowledgement>, Union), CliError> {
+    let limits = (limits, Leniency::default());
     match run_task(context, controller, file, Task::Status, limits, &mut NoCaller)? {
-        Outcome::Status { answers, union } => Ok((answers, union.gaps)),
+        Outcome::Status { answers, union } => Ok((answers, union)),
         _ => Ok(Default::default()),
     }
 }
@@ -316,5 +324,7 @@ impl RunCaller for NoCaller {
         Err("this run makes no cut".to_owned())
     }
 
-    fn recover(&mut self, _: &KeyRange) {}
+    fn recover(&mut self, _: &KeyRange) -> bool {
+        false
+    }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use strongroom_base::Severity;
 use strongroom_base::units::counted;
-use strongroom_catalog::Guarantee;
+use strongroom_catalog::{Guarantee, Metadata};
 use strongroom_engine::{
     BackupOptions, EngineError, Region, RegionOptions, RegionOutcome, Stillness, StillnessGuard,
     backup_regions,
@@ -17,6 +17,7 @@ use strongroom_repository::Repository;
 use strongroom_source::memory::MemoryFile;
 use strongroom_source::memory::freezer::{ControlGroup, Frozen};
 use strongroom_source::memory::process::ProcessMemory;
+use strongroom_source::memory::writers::{FileNumber, name_of, writers_of};
 
 use crate::commands::storing::StoringArgs;
 use crate::context::Context;
@@ -98,8 +99,11 @@ impl RegionArgs {
     ) -> Result<(RegionOutcome, Duration), CliError> {
         let group = self.control_group()?;
         let limit = Duration::from_secs(self.freeze_limit);
-        let stillness = group.as_ref().map(|group| Freezer { group, limit });
         let regions = self.open(group.is_some())?;
+        let files = regions.iter().filter_map(|region| number_of(&region.memory.metadata()));
+        let processes = self.named()?.iter().filter_map(Named::process).collect();
+        let writers = Writers { files: files.collect(), processes };
+        let stillness = group.as_ref().map(|group| Freezer { group, limit, writers });
         let shown = context.terminal.monitor(WORDS);
         let monitor = self.storing.recorded(context, &shown, &options.paths)?;
         let what = RegionOptions {
@@ -133,8 +137,8 @@ impl RegionArgs {
                 Some("nothing was stored; the snapshot before is as it was")
             }
             EngineError::Still(_) => Some(
-                "nothing was stored; if the programs do not go on, write 0 to cgroup.freeze in the \
-                 folder of their control group",
+                "nothing was stored; --freeze takes the control group of all programs that write to the \
+                 regions. If they do not go on, write 0 to cgroup.freeze in its folder",
             ),
             _ => None,
         };
@@ -279,6 +283,38 @@ fn cannot_open(path: &Path, error: &std::io::Error) -> CliError {
 struct Freezer<'g> {
     group: &'g ControlGroup,
     limit: Duration,
+    writers: Writers,
+}
+
+/// Who may write to the regions.
+struct Writers {
+    /// All that have one of these files open for writing, or mapped so.
+    files: Vec<FileNumber>,
+    /// These, whose private memory is stored.
+    processes: Vec<u32>,
+}
+
+impl Writers {
+    /// Checks that none of them goes on while a group is frozen.
+    fn check(&self, group: &ControlGroup) -> Result<(), String> {
+        let mut writers =
+            writers_of(&self.files).map_err(|error| format!("cannot look into /proc: {error}"))?;
+        writers.extend(&self.processes);
+        let stopped = group.processes();
+        match writers.iter().find(|process| !stopped.contains(process)) {
+            None => Ok(()),
+            Some(process) => Err(format!(
+                "the process {process} ({}) can write to the regions, and is not in the control group",
+                printable(Path::new(&name_of(*process)))
+            )),
+        }
+    }
+}
+
+/// The number of a region that is a file.
+fn number_of(metadata: &Metadata) -> Option<FileNumber> {
+    let Metadata { device, inode, .. } = *metadata;
+    (inode > 0).then_some(FileNumber { device, inode })
 }
 
 struct FrozenGroup<'g>(Frozen<'g>);
@@ -287,11 +323,16 @@ impl Stillness for Freezer<'_> {
     fn begin(&self) -> Result<Box<dyn StillnessGuard + '_>, String> {
         let frozen = self.group.freeze(self.limit);
         let frozen = frozen.map_err(|error| format!("cannot freeze the control group: {error}"))?;
+        self.writers.check(self.group)?;
         Ok(Box::new(FrozenGroup(frozen)))
     }
 
     fn guarantee(&self) -> Guarantee {
         Guarantee::new(Guarantee::FROZEN, Guarantee::CONTROL_GROUP)
+    }
+
+    fn may_miss_writers(&self) -> bool {
+        true
     }
 }
 

@@ -84,11 +84,6 @@ impl<'s, 'r> Regions<'s, 'r> {
         self.storing.iter().all(|one| one.region.is_held)
     }
 
-    /// Some are of one instant by themselves.
-    pub fn are_some_held(&self) -> bool {
-        self.storing.iter().any(|one| one.region.is_held)
-    }
-
     /// The first reading.
     pub fn compare_with_parent(
         &mut self,

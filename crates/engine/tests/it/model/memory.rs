@@ -13,6 +13,7 @@ use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, memfd_create};
 use strongroom_catalog::Guarantee;
 use strongroom_engine::{Region, Stillness, StillnessGuard};
 use strongroom_source::memory::MemoryFile;
+use strongroom_source::memory::handed::Handed;
 use strongroom_source::memory::mark::PAGE_BYTES;
 use strongroom_testkit::Random;
 
@@ -170,7 +171,10 @@ impl Memory {
         let region = |area: &Area| {
             let memory = match &area.name {
                 Some(name) => MemoryFile::open(name),
-                None => MemoryFile::of(&area.file, area.bytes.len() as u64),
+                None => {
+                    let file = area.file.try_clone().unwrap();
+                    Handed::take(file, area.bytes.len() as u64).and_then(|it| it.memory())
+                }
             };
             Region { path: area.path.clone(), memory: Box::new(memory.unwrap()), is_held }
         };

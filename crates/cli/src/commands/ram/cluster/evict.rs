@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use strongroom_cluster::{Acknowledgement, Cut, Outcome, State, Task};
+use strongroom_ram::client::Leniency;
 
 use super::{
     CutArgs, NoCaller, ask, eviction_json, find_cut, keeper, parts, report_eviction, run_task,
@@ -40,6 +41,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     }
     let wanted = Cut { epoch: cut.epoch, snapshot: cut.snapshot };
     let task = Task::Evict { cut: wanted, parts };
+    let limits = (limits, Leniency::default());
     let outcome = run_task(context, &controller, file, task, limits, &mut NoCaller)?;
     let Outcome::Evicted(eviction) = outcome else { return Ok(Exit::Failed.into()) };
     let exit = report_eviction(context, &controller, file, &eviction)?;

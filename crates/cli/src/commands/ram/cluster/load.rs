@@ -1,12 +1,16 @@
 //! `strongroom ram cluster load`
 
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 
 use serde_json::json;
 use strongroom_base::units::{bytes_text, counted, duration_text};
 use strongroom_base::{Severity, Stopwatch};
 use strongroom_bucket::KeyRange;
-use strongroom_cluster::{Acknowledgement, Cut, FileName, Outcome, Part, State, Task};
+use strongroom_cluster::{
+    Acknowledgement, Content, Cut, Description, FileName, Outcome, Part, State, Task,
+};
+use strongroom_ram::client::Leniency;
 use strongroom_ram::files::ControllerFile;
 
 use super::{CutArgs, NoCaller, ask, find_cut, keeper, name_of, parts, run_task};
@@ -29,24 +33,34 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let watch = Stopwatch::start();
     let (answers, _) = ask(context, &controller, file, limits)?;
     let to_load = |answer: &Acknowledgement| {
-        let is_empty = answer.description.range.is_none() || answer.state == State::Evicted;
-        is_empty.then_some(cut.snapshot)
+        // What was not looked at yet, its agent looks at first, and leaves it as it is if it is filled.
+        let Description { range, content, .. } = &answer.description;
+        let is_filled = range.is_some() && *content == Content::Filled;
+        (!is_filled || answer.state == State::Evicted).then_some(cut.snapshot)
     };
     let (parts, missing) = parts(&cut, &answers, to_load);
     check(&controller, file, &answers, &parts, &missing)?;
-    if !missing.is_empty() {
-        let numbers: Vec<String> = missing.iter().map(ToString::to_string).collect();
+    let wanted = Cut { epoch: cut.epoch, snapshot: cut.snapshot };
+    let task = Task::Load { cut: wanted, parts: parts.clone() };
+    let limits = (limits, Leniency::default());
+    let outcome = run_task(context, &controller, file, task, limits, &mut NoCaller)?;
+    let Outcome::Loaded { answers: loaded, .. } = outcome else { return Ok(Exit::Failed.into()) };
+    if loaded.is_empty() {
+        return Err(nothing_to_load(&controller, file, &answers));
+    }
+    let is_loaded = |part: &&Part| loaded.iter().any(|answer| answer.bucket == Some(part.bucket));
+    let left = parts.iter().filter(|part| !is_loaded(part)).map(|part| part.bucket.0);
+    let left: BTreeSet<u32> = left.chain(missing).collect();
+    if !left.is_empty() {
+        let numbers: Vec<String> = left.iter().map(ToString::to_string).collect();
         let message = format!(
             "in memory already, and left as they are, maybe newer than the snapshot: {} {}",
-            if missing.len() == 1 { "bucket" } else { "buckets" },
+            if left.len() == 1 { "bucket" } else { "buckets" },
             numbers.join(", ")
         );
         context.terminal.problem(Severity::Note, &message);
     }
-    let wanted = Cut { epoch: cut.epoch, snapshot: cut.snapshot };
-    let task = Task::Load { cut: wanted, parts };
-    let outcome = run_task(context, &controller, file, task, limits, &mut NoCaller)?;
-    let Outcome::Loaded { answers, .. } = outcome else { return Ok(Exit::Failed.into()) };
+    let answers = loaded;
     let bytes = answers.iter().map(|answer| answer.description.bytes).sum::<u64>();
     context.terminal.line(format!(
         "loaded {} of {file} from snapshot {}: {}, in {}",
@@ -91,11 +105,19 @@ fn check(
         return Err(CliError::new(Exit::Failed, message, hint));
     }
     if parts.is_empty() {
-        let holder = answers.iter().find(|answer| answer.bucket.is_some());
-        let holder = holder.map_or_else(String::new, |answer| name_of(controller, answer.node));
-        let message = format!("all buckets of {file} are in memory already, such as on {holder}");
-        let hint = "evict them first, or end their programs, to have them as they were";
-        return Err(CliError::new(Exit::Failed, message, hint));
+        return Err(nothing_to_load(controller, file, answers));
     }
     Ok(())
+}
+
+fn nothing_to_load(
+    controller: &ControllerFile,
+    file: &FileName,
+    answers: &[Acknowledgement],
+) -> CliError {
+    let holder = answers.iter().find(|answer| answer.bucket.is_some());
+    let holder = holder.map_or_else(String::new, |answer| name_of(controller, answer.node));
+    let message = format!("all buckets of {file} are in memory already, such as on {holder}");
+    let hint = "evict them first, or end their programs, to have them as they were";
+    CliError::new(Exit::Failed, message, hint)
 }

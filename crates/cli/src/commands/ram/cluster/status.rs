@@ -6,10 +6,10 @@ use std::time::Duration;
 use serde_json::json;
 use strongroom_base::units::{bytes_text, counted};
 use strongroom_bucket::KeyRange;
-use strongroom_cluster::{Acknowledgement, State};
+use strongroom_cluster::{Acknowledgement, Content, Overlap, State};
 use strongroom_ram::client::RunLimits;
 
-use super::{FileArgs, ask, name_of};
+use super::{FileArgs, ask, name_of, with_names};
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
 use crate::terminal::table;
@@ -25,7 +25,7 @@ pub struct Args {
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let (controller, file) = (args.file.controller()?, &args.file.file);
     let limits = RunLimits { stopped: Duration::ZERO, stored: Duration::ZERO, periods: 1 };
-    let (mut answers, gaps) = ask(context, &controller, file, limits)?;
+    let (mut answers, union) = ask(context, &controller, file, limits)?;
     answers.sort_by_key(|answer| (answer.bucket, answer.node));
     let silent: Vec<&str> = controller
         .nodes
@@ -38,7 +38,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         rows.push(vec![
             answer.bucket.map_or_else(|| "-".to_owned(), |bucket| bucket.to_string()),
             name_of(&controller, answer.node),
-            word(answer.state).to_owned(),
+            word(answer).to_owned(),
             bytes_text(answer.description.bytes),
             answer.description.range.as_ref().map_or_else(String::new, ToString::to_string),
         ]);
@@ -49,10 +49,16 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     for node in &silent {
         context.terminal.note(format!("node {node} does not answer"));
     }
-    for gap in &gaps {
+    for gap in &union.unclaimed {
         context.terminal.note(format!("no node has these keys: {gap}"));
     }
-    if silent.is_empty() && gaps.is_empty() {
+    let twice = Overlap::once(&union.overlaps);
+    for overlap in &twice {
+        let overlap = with_names(&overlap.to_string(), &controller);
+        context.terminal.note(format!("claimed twice: {overlap}"));
+    }
+    let is_whole = silent.is_empty() && union.is_whole();
+    if is_whole {
         let nodes = counted(controller.nodes.len() as u64, "node", "nodes");
         context.terminal.line(format!("{nodes}, all keys"))?;
     }
@@ -60,7 +66,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         json!({
             "bucket": answer.bucket.map(|bucket| bucket.0),
             "node": name_of(&controller, answer.node),
-            "state": word(answer.state),
+            "state": word(answer),
             "epoch": answer.epoch.0,
             "range": answer.description.range.as_ref().map(KeyRange::interval),
             "bytes": answer.description.bytes,
@@ -72,14 +78,15 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         "file": file.as_str(),
         "buckets": buckets.collect::<Vec<_>>(),
         "silent": silent,
-        "missing": gaps.iter().map(KeyRange::interval).collect::<Vec<_>>(),
+        "missing": union.unclaimed.iter().map(KeyRange::interval).collect::<Vec<_>>(),
+        "claimed_twice": twice.iter().map(|it| it.range.interval()).collect::<Vec<_>>(),
     }))?;
-    let is_whole = silent.is_empty() && gaps.is_empty();
     Ok(if is_whole { Exit::Done } else { Exit::Incomplete }.into())
 }
 
-fn word(state: State) -> &'static str {
-    match state {
+fn word(answer: &Acknowledgement) -> &'static str {
+    match answer.state {
+        State::Idle if answer.description.content == Content::Empty => "empty",
         State::Idle => "idle",
         State::Preparing => "preparing",
         State::Ready => "ready",
@@ -92,5 +99,6 @@ fn word(state: State) -> &'static str {
         State::Loaded => "loaded",
         State::Failed => "failed",
         State::Refused => "refused",
+        State::Empty => "empty",
     }
 }

@@ -1,21 +1,26 @@
 //! `strongroom ram cluster store`
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use serde_json::json;
 use strongroom_base::units::{bytes_text, counted, duration_text};
 use strongroom_base::{Severity, SnapshotId, Stopwatch};
 use strongroom_bucket::KeyRange;
-use strongroom_cluster::{Epoch, FileName, Outcome, StoredPart, Task};
-use strongroom_ram::client::RunCaller;
+use strongroom_cluster::{Epoch, FileName, NodeId, Outcome, StoredPart, Task};
+use strongroom_ram::client::{Leniency, RunCaller};
+use strongroom_ram::files::ControllerFile;
 use strongroom_ram::keeper::Keeper;
 
-use super::{FileArgs, LimitArgs, eviction_json, keeper, part_json, report_eviction, run_task};
+use super::{
+    FileArgs, LimitArgs, eviction_json, find_newest_cut, keeper, part_json, report_eviction,
+    run_task,
+};
 use crate::commands::storing::PlainStoringArgs;
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
-use crate::terminal::Terminal;
+use crate::terminal::{Terminal, printable};
 
 /// Which file is stored, and what then.
 #[derive(Debug, Clone, clap::Args)]
@@ -29,6 +34,14 @@ pub struct Args {
     /// bucket on another node. STRONGROOM_FILE and STRONGROOM_RANGE say which
     #[arg(long, value_name = "COMMAND")]
     on_missing: Option<OsString>,
+    /// Do not wait for this node, which is lost: what it has is in no snapshot. It may be given more
+    /// than once
+    #[arg(long, value_name = "NODE")]
+    without: Vec<String>,
+    /// Store buckets of zeros, too. Otherwise they are waited for once the file has a snapshot: their
+    /// programs may have begun and loaded nothing
+    #[arg(long)]
+    accept_empty: bool,
     #[command(flatten)]
     limits: LimitArgs,
     #[command(flatten)]
@@ -47,7 +60,11 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     };
     let watch = Stopwatch::start();
     let task = Task::Store { evicts: args.evict };
-    let outcome = run_task(context, &controller, file, task, args.limits.limits(), &mut caller)?;
+    // The first snapshot of a file replaces nothing.
+    let takes_empty = args.accept_empty || find_newest_cut(&keeper, file)?.is_none();
+    let leniency = Leniency { without: args.without(&controller)?, takes_empty };
+    let limits = (args.limits.limits(), leniency);
+    let outcome = run_task(context, &controller, file, task, limits, &mut caller)?;
     let Outcome::Stored { cut, parts, eviction } = outcome else {
         return Ok(Exit::Failed.into());
     };
@@ -76,6 +93,22 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     Ok(exit.into())
 }
 
+impl Args {
+    /// Nodes that need not answer.
+    fn without(&self, controller: &ControllerFile) -> Result<Vec<NodeId>, CliError> {
+        let id = |name: &String| {
+            let node = controller.nodes.iter().find(|node| node.name == *name);
+            node.map(|node| node.id).ok_or_else(|| {
+                let message =
+                    format!("there is no node {} in the cluster", printable(Path::new(name)));
+                let hint = "`strongroom ram cluster status FILE` shows the nodes";
+                CliError::new(Exit::Failed, message, hint)
+            })
+        };
+        self.without.iter().map(id).collect()
+    }
+}
+
 struct Caller<'c> {
     keeper: &'c Keeper,
     file: &'c FileName,
@@ -88,10 +121,11 @@ impl RunCaller for Caller<'_> {
         self.keeper.commit_cut(self.file, epoch, parts).map_err(|error| error.to_string())
     }
 
-    fn recover(&mut self, range: &KeyRange) {
+    fn recover(&mut self, range: &KeyRange) -> bool {
         let missing = format!("no node has these keys of {}: {range}", self.file);
         let Some(command) = self.on_missing else {
-            return self.terminal.problem(Severity::Warning, &missing);
+            self.terminal.problem(Severity::Warning, &missing);
+            return false;
         };
         self.terminal.problem(Severity::Warning, &format!("{missing}; running --on-missing"));
         let status = Command::new("/bin/sh")
@@ -101,10 +135,11 @@ impl RunCaller for Caller<'_> {
             .env("STRONGROOM_RANGE", range.interval())
             .status();
         let failed = match status {
-            Ok(status) if status.success() => return,
+            Ok(status) if status.success() => return true,
             Ok(status) => status.to_string(),
             Err(error) => error.to_string(),
         };
         self.terminal.problem(Severity::Warning, &format!("--on-missing failed: {failed}"));
+        false
     }
 }
