@@ -113,6 +113,7 @@ fn snapshot(number: u8) -> SnapshotRow {
         root: Recipe { depth: 0, refs: Vec::new() },
         partial: number == 38,
         root_partial: false,
+        missing: Vec::new(),
         stats: SnapshotStats {
             files: 1234,
             directories: 1,

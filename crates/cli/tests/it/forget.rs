@@ -203,9 +203,9 @@ fn a_session_without_a_writer_is_named_and_can_be_ended() {
 #[test]
 fn what_a_run_condemns_can_be_brought_back() {
     let world = World::with_repository();
-    std::fs::create_dir_all(world.tree()).unwrap();
+    fs::create_dir_all(world.tree()).unwrap();
     for version in ["one", "two"] {
-        std::fs::write(world.tree().join("file"), version).unwrap();
+        fs::write(world.tree().join("file"), version).unwrap();
         world.run(["backup".as_ref(), world.tree().as_os_str()]).exits(0);
     }
     world.say("prune --undo").exits(0).says("nothing is condemned");

@@ -13,6 +13,7 @@ use strongroom_catalog::{Recipe, Snapshot};
 use strongroom_repository::{
     ArenaSlots, ChunkReader, Collections, Forgotten, Found, Repository, RepositoryError, Selection,
     SlotSets, SnapshotEvent, SnapshotWalk, create_plan, create_verdict, list_snapshots,
+    snapshot_object,
 };
 use strongroom_testkit::Image;
 use strongroom_testkit::damage::Objects;

@@ -94,8 +94,11 @@ mod tests {
         };
         let typed = seal(KdfCost { passes: 4, ..KdfCost::TYPED_MIN }, TYPED);
         slots.push(typed.clone());
-        let plant =
-            |of: &KeySlot, number: u64| KeySlot { id: SlotId(number.to_le_bytes()), ..of.clone() };
+        let plant = |of: &KeySlot, number: u64| {
+            let mut planted = of.clone();
+            planted.id = SlotId(number.to_le_bytes());
+            planted
+        };
         // More than are tried, and too cheap for a typed passphrase.
         slots.extend((0..70).map(|number| plant(&generated, number)));
         let open = |bounds, slots: &[KeySlot], passphrase: &[u8], known: &[SlotId]| {

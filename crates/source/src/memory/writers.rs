@@ -90,6 +90,7 @@ fn has_one_open(process: u32, files: &[FileNumber]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
     use std::process::{Child, Command, Stdio};
 
     use super::*;
@@ -122,7 +123,7 @@ mod tests {
                 .spawn()
                 .unwrap();
             let mut ready = [0; 6];
-            std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut ready).unwrap();
+            child.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
             Self(child)
         }
     }
