@@ -6,8 +6,18 @@
 
 use strongroom_base::le::LeWrite;
 use strongroom_base::seal::{AuthorityKey, AuthorityPublicKey, SIGNATURE_BYTES};
+use strongroom_base::{ArenaId, DomainId};
 
-use crate::writer::SummaryBinding;
+use crate::envelope::format::Origin;
+
+/// What a summary is bound to, besides its bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SummaryBinding {
+    pub arena: ArenaId,
+    pub generation: u32,
+    pub origin: Origin,
+    pub domain: DomainId,
+}
 
 /// What a mark is signed as.
 const CONTEXT: &str = "strongroom v0 arena generation";

@@ -35,7 +35,7 @@ pub fn object_bytes_max(arena_bytes: u32) -> u64 {
     2 * body + TABLES_BYTES_MAX
 }
 
-/// What it takes to find the blocks of some thousand arenas, whatever the number of their chunks.
+/// What it takes to find the blocks of some thousand arenas, however many chunks they have.
 const OUTLINES_BYTES_MAX: usize = 4 << 20;
 
 /// Trees are read at most this many bytes at a time.
@@ -190,7 +190,7 @@ impl ArenaStore {
     ///
     /// # Errors
     ///
-    /// [`ArenaError::Foreign`] if it is of another domain, and nobody vouches for it: then its summary
+    /// [`ArenaError::Foreign`] if it is of another domain, and the owner does not vouch for it: then its summary
     /// is not opened, which may have been made to cost much.
     pub fn trusted_arena(&self, id: ArenaId) -> Result<Arc<Arena>, ArenaError> {
         if let Some(arena) = self.arenas.get(&id).filter(|arena| arena.trusted) {

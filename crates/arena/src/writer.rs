@@ -19,7 +19,7 @@ use crate::format::{
     HEAD_BYTES, SEALED_KEY_BYTES, SEALED_SUMMARY_EXTRA_BYTES, SMALL_BLOCKS_BYTES,
     SUMMARY_BYTES_MAX, SUMMARY_SALT_BYTES, SUMMARY_START, Summary, SummaryBlock,
 };
-use crate::mark::{is_marked, mark};
+use crate::mark::{SummaryBinding, is_marked, mark};
 use crate::name::ArenaName;
 use crate::slots::SummarySlot;
 
@@ -313,15 +313,6 @@ impl FinishedArena {
     pub fn into_memory(self) -> Vec<u8> {
         self.memory
     }
-}
-
-/// What a summary is bound to, besides its bytes.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct SummaryBinding {
-    pub arena: ArenaId,
-    pub generation: u32,
-    pub origin: Origin,
-    pub domain: DomainId,
 }
 
 impl SummaryBinding {

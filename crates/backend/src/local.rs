@@ -50,7 +50,7 @@ const PAST_CACHE_MIN: usize = 1 << 20;
 const ROOM: &str = ".room";
 /// Its length: some plans and verdicts, and what a file system writes along with them.
 const ROOM_BYTES: u64 = 512 << 10;
-/// If there is not so much room, less is kept, down to this.
+/// If there is not that much room, less is kept, down to this.
 const ROOM_BYTES_MIN: u64 = 16 << 10;
 const FOLDER_MODE: Mode = Mode::RWXU;
 const FILE_MODE: Mode = Mode::from_raw_mode(0o600);

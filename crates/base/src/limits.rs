@@ -30,7 +30,7 @@ pub struct SizeLimits {
     pub memo_kept_min: usize,
     /// References that were found good and are remembered.
     pub good_marks_max: usize,
-    /// Bytes of each cache of summaries, blocks and healed arenas, whatever its user asks for.
+    /// Bytes of each cache of summaries, blocks and healed arenas, even if its user asks for more.
     pub cache_bytes_max: usize,
     /// Records of an index that are in memory until they are written to a file.
     pub index_records_max: usize,

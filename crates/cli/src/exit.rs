@@ -269,7 +269,7 @@ fn hint_for(error: &RepositoryError) -> Option<&'static str> {
             "what was missing there was copied; `strongroom repair --from` brings back what is lost here"
         }
         RepositoryError::TooManySlots { .. } => {
-            "somebody may have planted them: move what is not yours out of the folder `keys`. A machine \
+            "they may be planted: move what is not yours out of the folder `keys`. A machine \
              that has opened this repository with its cache tries its own slot first"
         }
         RepositoryError::NoKeySlot { .. } => {

@@ -275,7 +275,7 @@ impl Client {
             self.known.insert((answer.node, answer.bucket), answer.clone());
             self.roll.note(answer, true);
             self.problems.remove(&(answer.node, None));
-            // No program is stopped meanwhile, so it takes its time if somebody has not answered.
+            // No program is stopped meanwhile, so it takes its time if a node has not answered.
             let is_waiting = self.period_end_ms != u64::MAX;
             let is_enough = is_waiting || Union::of(&self.present(|_| true)).is_whole();
             if self.task != Task::Status && is_enough && self.silent().is_empty() {

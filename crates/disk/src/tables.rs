@@ -35,7 +35,7 @@ pub(crate) fn partitions(
     match primary {
         Some(primary) => mbr::partitions(disk, reader, &primary, findings),
         None => {
-            // A table that is not understood: what is in its partitions, nobody knows.
+            // A table that is not understood: what is in its partitions is not known.
             let is_shared = mbr::is_odd(&sector) || gpt::has_mark(reader);
             vec![Volume { is_shared, ..whole() }]
         }

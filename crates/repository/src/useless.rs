@@ -2,7 +2,7 @@
 //!
 //! It was planted, or it was the owner's and nothing of it can be read any more. It is found by
 //! `verify`, and `repair` takes it away; until then it stops no verb. Not useless is what may still be
-//! read one day, because the medium or its rights refuse it now; what a newer program made; what stands
+//! read one day, because the medium or its rights refuse it now; what a newer program made; what is
 //! in for its object or its copy; and what counts although it cannot be read, as a remark that may be a
 //! hold.
 
@@ -28,7 +28,7 @@ use crate::wishes::Wishes;
 pub struct Useless {
     /// Its name.
     pub name: ObjectName,
-    /// Whether it is whole, and the owner did not make it: nobody else makes such objects.
+    /// Whether it is whole, and the owner did not make it: no other program makes such objects.
     pub is_planted: bool,
     /// What is wrong with it.
     pub why: String,

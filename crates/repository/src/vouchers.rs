@@ -19,7 +19,7 @@ use crate::repository::Repository;
 const CONTEXT: &str = "strongroom v0 vouchers";
 
 /// The vouchers that the owner made, for the owner: a machine that can only store names what it has
-/// stored itself, and is told nothing of what others have. Those that are damaged or forged are left
+/// stored itself, and learns nothing of what others have. Those that are damaged or forged are left
 /// out: they vouch for nothing.
 pub fn read_vouchers(repository: &Repository) -> Result<Vec<Voucher>, RepositoryError> {
     let mut vouchers = Vec::new();

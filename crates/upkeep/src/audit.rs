@@ -8,7 +8,7 @@
 //!   here; or, for an object that is not here, with itself: the signatures of the parity must be the
 //!   parity of the signatures, and the body's hash what the header says.
 //! - If not, small objects and a sample of the arenas are read, and compared with the hash and the
-//!   signatures in the object here. If the sample has no arena, one is drawn at random: whoever asks
+//!   signatures in the object here. If the sample has no arena, one is drawn at random: one who asks
 //!   often enough has read them all. Of the others only the length is known, which is no proof.
 
 use std::collections::BTreeMap;

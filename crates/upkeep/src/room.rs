@@ -3,7 +3,7 @@
 use strongroom_repository::{ErrorKind, Repository, RepositoryError};
 
 /// Does something that leads to more room. If there is none for its own objects, the room that was kept
-/// is given up, and it is done again; then room is kept anew.
+/// is given up, and it is done again; then room is kept again.
 pub fn with_kept_room<T>(
     repository: &Repository,
     act: impl Fn() -> Result<T, RepositoryError>,

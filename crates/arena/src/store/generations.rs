@@ -41,7 +41,7 @@ pub(super) struct KnownNames {
 pub struct Generations {
     /// Those of the domain that the arena is of, ascending. Their slots together are the arena's.
     pub genuine: Vec<ListedArena>,
-    /// Those of other domains: whoever made them had no right to.
+    /// Those of other domains: their makers had no right to make them.
     pub planted: Vec<ListedArena>,
     /// Those of several domains, if it is not known of which the arena is.
     pub undecided: Vec<ListedArena>,
@@ -92,7 +92,7 @@ enum Rightful {
 
 /// Of which domain an arena is, in this order: the owner's, if a generation is; that of a generation
 /// with the owner's mark; that of one which is trusted; the only one; that of the first generation,
-/// because names of arenas are random and nobody knows one before.
+/// because names of arenas are random and not known before.
 fn rightful(claims: &[Claim], is_one_unread: bool) -> Rightful {
     let only = |which: &dyn Fn(&Claim) -> bool| {
         let mut found = claims.iter().filter(|claim| which(claim)).map(|claim| claim.domain);

@@ -13,10 +13,11 @@ use crate::envelope;
 use crate::envelope::format::{HEADER_BYTES, Header};
 use crate::error::{ArenaError, damaged, format_error};
 use crate::format::{ArenaHead, SUMMARY_START};
+use crate::mark::SummaryBinding;
 use crate::name::ArenaName;
 use crate::opened::Arena;
 use crate::voucher::Voucher;
-use crate::writer::{ArenaContent, SummaryBinding, key_of_summary, open_summary};
+use crate::writer::{ArenaContent, key_of_summary, open_summary};
 
 /// Bytes that are read to open an arena: header, head and, of most arenas, the summary.
 const OPENING_BYTES: usize = 64 << 10;

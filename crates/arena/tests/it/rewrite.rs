@@ -148,7 +148,7 @@ fn kept_h2_a_generation_after_the_first_has_the_owner_s_mark() {
     assert!(is_marked(&saved.arena));
 }
 
-/// Padding is a message: of two rewritings none shares a key with another, whatever they take out.
+/// Padding is a message: of two rewritings none shares a key with another, also if they take out different slots.
 #[test]
 fn kept_h4_padding_is_sealed_under_a_key_of_its_generation() {
     let world = World { padded: true, ..World::new() };

@@ -1,6 +1,6 @@
 //! A short life of what real data has and small trees do not: a directory of very many names, and a
 //! file whose recipe has nodes above nodes. Both go through every verb that removes, moves, copies or
-//! mends, and after each the snapshots are held against the trees that were backed up.
+//! mends, and after each the snapshots are compared with the trees that were backed up.
 //!
 //! Two lives: one of 20,000 names with the limits of the program, one with small limits
 //! ([`SizeLimits`]), in which all recipes and trees have nodes three levels deep. Two readers look:
@@ -192,7 +192,7 @@ fn number_in(said: &str, field: &str) -> u64 {
     after.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap()
 }
 
-/// A directory of so many names, some of them of files that do not compress, a long file, and another
+/// A directory of this many names, some of them of files that do not compress, a long file, and another
 /// directory.
 fn grow(source: &Path, names: u64, long_bytes: usize) {
     let mut random = Random::new(46);

@@ -446,7 +446,7 @@ fn kept_1_11_a_control_group_without_a_writer_of_the_region_is_refused() {
     let mut sleeper = Command::new("sleep").arg("100").spawn().unwrap();
     let group = Group::with("other", &groups.folder, sleeper.id());
     let store = || world.run(["ram", "store", &name, "--freeze", &group.0.display().to_string()]);
-    // Nobody writes: it is frozen.
+    // No program writes: it is frozen.
     store().exits(0).says("guarantee: frozen (control group frozen, 3 readings)");
     let writer = Writer::start(&region);
     let refused = store().exits(1);

@@ -92,7 +92,7 @@ fn kept_h9_a_full_disk_can_be_pruned() {
     }
     let room = repository.join(".room");
     assert_eq!(fs::metadata(&room).unwrap().len(), 512 << 10);
-    // Whatever else is on the disk.
+    // Everything else on the disk.
     let other = fs::File::create(repository.join(".other")).unwrap();
     let mut filled = 0;
     for piece in [1 << 20, 1 << 12, 1] {
@@ -103,7 +103,7 @@ fn kept_h9_a_full_disk_can_be_pruned() {
     }
     world.say("forget latest~1").exits(0).says("1 snapshot forgotten");
     world.say("prune --max-unused 0").exits(0).says("removed 1 snapshot");
-    assert!(room.exists(), "room is kept anew");
+    assert!(room.exists(), "room is kept again");
     world.say("verify --data").exits(0);
     assert_same(&world.tree(), &world.restored(&world.of("latest")));
 }

@@ -9,7 +9,7 @@ use super::{BACKOFF_MS, Client, ClientEffect, ClusterError, Phase, Problem, Task
 use crate::message::{Epoch, NodeId, State, Verb};
 use crate::union::{Claim, Union};
 
-/// What is said of a node that may have keys of which nobody has heard.
+/// What is said of a node that may have keys that no answer has named.
 const SILENT: &str = "it does not say what it has, and that may be keys that others have as well: \
     start its agent, or leave it out with --without if it is lost";
 

@@ -96,7 +96,7 @@ impl Client {
         }
         let Some(holder) = holder_of(answer) else { return };
         let Some(member) = self.answers.get(&holder) else {
-            // The union is whole, so whatever it claims, another bucket has.
+            // The union is whole, so all that it claims, another bucket has.
             if self.claim_of(answer).is_some() {
                 return self.lose(answer, LATE_CLAIM.to_owned());
             }

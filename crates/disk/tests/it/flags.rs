@@ -120,7 +120,7 @@ fn kept_1_7_every_flag_of_ext4_is_known_or_refused() {
     }
     let folder = folder();
     let path = folder.path().join("image");
-    // Without checksums of metadata, each change stands alone.
+    // Without checksums of metadata, each change is valid by itself.
     make_ext(&path, "20M", &["-t", "ext4", "-b", "1024", "-O", "^metadata_csum,^uninit_bg"]);
     let image = image(&path);
     let count = |name, place| sweep(&image, name, place, &unsealed);

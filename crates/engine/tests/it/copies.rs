@@ -1,4 +1,4 @@
-//! Two copies of one repository that were both used, and then brought together: nobody attacks, and
+//! Two copies of one repository that were both used, and then brought together: there is no attack, and
 //! nothing that a snapshot of either needs may go.
 
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! No object stops a verb: each kind of object, bad in each way, before every verb.
 //!
-//! Whatever lies in the repository, what was stored is read, each machine stores, and snapshots are
+//! With any object in the repository, what was stored is read, each machine stores, and snapshots are
 //! forgotten. What cannot be decided keeps a collection from removing anything, and that is all. After a
 //! repair nothing is left of what is not the owner's.
 
@@ -359,7 +359,7 @@ fn kept_h4_a_damaged_end_is_read_from_its_verdict() {
     assert_eq!((collections.last, collections.open.is_none()), (1, true));
 }
 
-/// Nothing of a plan can be read: nobody relies on what it may condemn, until the owner has said that
+/// Nothing of a plan can be read: no writer relies on what it may condemn, until the owner has said that
 /// it removes nothing. A machine that may only store cannot, and stores again.
 #[test]
 fn kept_h4_a_plan_that_cannot_be_read_is_relied_on_by_nobody() {
@@ -415,7 +415,7 @@ fn kept_h7_forgotten_means_forgotten() {
         assert_eq!(remember(&repository, &[scene.spare]).unwrap(), [], "{numbers:?}");
         assert!(is_listed(), "{numbers:?}: taken back");
         forget(&repository, &[scene.spare]).unwrap();
-        // Somebody plants the next.
+        // A thief plants the next.
         let wishes: BTreeMap<_, _> = memory.snapshot();
         let last = wishes.keys().filter(|wish| wish.folder() == "forgotten");
         let numbers_there = last.filter_map(|wish| wish.file().split_once('.')?.1.parse().ok());

@@ -318,7 +318,7 @@ fn kept_h3_a_delta_of_another_domain_s_chunk_is_not_made() {
     assert!(of_thief.read_data(&chunk).is_err());
 }
 
-/// A machine that can only store is told nothing of what others have stored, and uses nothing of it.
+/// A machine that can only store learns nothing of what others have stored, and uses nothing of it.
 #[test]
 fn kept_h3_what_is_vouched_for_is_for_the_owner_alone() {
     let world = World::new(5302);

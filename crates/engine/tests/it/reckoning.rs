@@ -37,7 +37,7 @@ const ALL: PruneOptions = PruneOptions {
 const SMALL: TreeOptions =
     TreeOptions { entries: 12, chunk_bytes: 6 << 10, file_bytes_max: 60 << 10 };
 
-/// So many names that the recipe of the directory's tree has a node.
+/// Enough names that the recipe of the directory's tree has a node.
 const NAMES: usize = 6000;
 
 /// A directory of many names, and one beside it.

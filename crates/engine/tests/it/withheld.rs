@@ -1,5 +1,5 @@
 //! What a place does not give (it waits in an archive, or this key may not read it) is neither
-//! damaged nor lost, whatever the verb, and nothing takes its place.
+//! damaged nor lost, in any verb, and nothing takes its place.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -293,7 +293,7 @@ fn kept_1_9_an_audit_reads_an_arena_each_time_and_says_what_it_did_not_read() {
         !found.faults.is_empty()
     };
     let found = (0..100).filter(finds_it).count();
-    assert!(found > 0, "whoever asks often enough reads every arena");
+    assert!(found > 0, "asked often enough, it reads every arena");
     let options = AuditOptions { read: VerifyDepth::Data, signatures: false };
     let entropy = strongroom_base::SeededEntropy::new(1);
     let all = audit_replica(&*world.objects, &replica, options, &entropy, &Silent, &Cancel::new());
@@ -345,7 +345,7 @@ fn kept_1_8_verify_reads_in_proportion_to_what_is_stored() {
             *openings.entry(&call.name).or_default() += 1;
         }
     }
-    assert!(arenas >= 20, "{arenas} arenas: too few to tell");
+    assert!(arenas >= 20, "{arenas} arenas: too few to say");
     assert!(bytes <= 3 * stored as u64, "{bytes} bytes were read of {stored}");
     // Its ends, its slots, and its blocks, if it has trees.
     let most = openings.values().max().unwrap();

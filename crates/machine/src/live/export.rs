@@ -21,15 +21,8 @@ use crate::qmp::Qmp;
 use crate::remains::Names;
 use crate::runs;
 
-/// The first version of QEMU whose NBD server does not crash beside an iothread.
-pub const IOTHREAD_SAFE: u64 = 9;
 /// The first version of QEMU that reads what was overwritten from the store in any case.
 const ANY_REACH: u64 = 8;
-
-/// True if a client of the NBD server may leave while a disk is served by an iothread.
-pub fn has_safe_server(qmp: &Qmp) -> bool {
-    qmp.version().0 >= IOTHREAD_SAFE
-}
 
 /// Starts the server of the disks, which offers nothing yet.
 pub fn start_server(undoing: &Undoing, owner: Option<(u32, u32)>) -> Result<(), MachineError> {

@@ -8,10 +8,11 @@ use strongroom_base::Stopwatch;
 
 use super::beside::Beside;
 use super::device_state;
-use super::export::{export, has_safe_server, start_server};
+use super::export::{export, start_server};
 use super::image::Instant;
 use super::released::CLUSTER_BYTES;
 use super::started;
+use super::started::has_safe_server;
 use super::store::{self, Store};
 use super::watch::{Watch, Watched};
 use super::{Consistency, LiveDisk, LiveDisks, Machine, Night, Reached, Settle, Undoing};

@@ -21,10 +21,10 @@ use serde::{Deserialize, Serialize};
 use strongroom_base::Stopwatch;
 
 use super::beside::Beside;
-use super::export::IOTHREAD_SAFE;
 use super::image::{Instant, LiveImage};
 use super::reader::{Nbd, Reach, Reader};
 use super::recent::Recent;
+use super::started::IOTHREAD_SAFE;
 use super::store::{self, Store};
 use super::undo::Undone;
 use super::watch::{Watch, Watched};

@@ -11,15 +11,22 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use strongroom_base::Stopwatch;
 
-use super::export::has_safe_server;
 use super::{Night, Undoing};
 use crate::drives::Drive;
 use crate::error::MachineError;
 use crate::qmp::Qmp;
 use crate::remains::{self, Names};
 
+/// The first version of QEMU whose NBD server does not crash beside an iothread.
+pub const IOTHREAD_SAFE: u64 = 9;
+
 /// How often QEMU is asked.
 const TICK: Duration = Duration::from_millis(100);
+
+/// True if a client of the NBD server may leave while a disk is served by an iothread.
+pub fn has_safe_server(qmp: &Qmp) -> bool {
+    qmp.version().0 >= IOTHREAD_SAFE
+}
 
 /// The iothread of a disk that must be kept in it while it is offered.
 pub fn kept_in<'d>(qmp: &Qmp, drive: &'d Drive) -> Option<&'d str> {

@@ -126,7 +126,7 @@ fn disks_in_iothreads_do_not_crash_qemu() {
 }
 
 /// QEMU 7.2 ended when the guest's driver of a disk with an iothread started, or started again, while
-/// the disk was read. So a disk whose driver runs is read, whatever the guest and its owner do
+/// the disk was read. So a disk whose driver runs is read, with anything that the guest and its owner do
 /// meanwhile, and another one is refused.
 #[test]
 fn kept_1_7_a_backup_ends_no_machine_with_an_iothread() {

@@ -1,6 +1,6 @@
 //! Whose buckets are whose. A connection is of the user that the kernel names (`SO_PEERCRED`), and each
 //! user has files of their own: the file `orders` of user 1000 is the file `orders@1000` of the agent.
-//! So what a program says and asks is about buckets of its own user alone, whatever names it knows.
+//! So what a program says and asks is about buckets of its own user alone, with any names that it knows.
 //!
 //! Programs of root and of the agent's own user are the exception: they could read and change all that
 //! the agent has in other ways. Their files are called as they say, and so they reach those of others.

@@ -150,7 +150,7 @@ fn kept_1_10_a_user_sees_and_replaces_the_versions_of_its_own_programs_alone() {
     assert_eq!(of_root.test("nightly").unwrap(), Some(2));
     memory.write(&[0; 10_000]);
     of_root.load("nightly", 2).unwrap();
-    assert!(memory.read() == noise(1, 10_000), "nobody has replaced it");
+    assert!(memory.read() == noise(1, 10_000), "no program has replaced it");
     // Root has all.
     let file = format!("file@{NOBODY}");
     let bucket = Bucket::open(Some(&world.socket()), &file, 3).unwrap();
@@ -233,7 +233,7 @@ fn kept_1_10_a_private_area_is_of_fixed_length() {
     assert!(reason.contains("sealed against shrinking and growing"), "{reason}");
 }
 
-/// In a folder of somebody else, the name of the socket may be a link by the time its mode is set. This
+/// In a folder of another user, the name of the socket may be a link by the time its mode is set. This
 /// one is there before: it is refused.
 #[test]
 fn kept_1_10_the_mode_of_a_socket_is_that_of_no_other_file() {

@@ -9,7 +9,7 @@ use crate::error::RepositoryError;
 /// Key slots are cheap to plant and expensive to try.
 #[derive(Debug, Clone, Copy)]
 struct Bounds {
-    /// So many are tried in any case,
+    /// This many are tried in any case,
     tried_min: usize,
     /// and more until this was spent: KiB that are filled, in all passes.
     work_max: u64,

@@ -69,7 +69,7 @@ const PLACES_LIFETIME: Duration = Duration::from_secs(1);
 const READ_AGAIN_LIFETIME: Duration = Duration::from_secs(60);
 
 impl ChunkReader {
-    /// A reader with its own caches, of whatever is asked for: for verbs that look after a repository.
+    /// A reader with its own caches, of everything that is asked for: for verbs that look after a repository.
     /// What is given to others is read by [`ChunkReader::of_domain`].
     pub fn new(repository: &Repository, limits: CacheLimits) -> Result<Self, RepositoryError> {
         Self::of_domain(repository, "", limits)

@@ -5,7 +5,7 @@
 //!
 //! A tree and a node are different things, even if both are the same chunk: the top node of a large
 //! directory's recipe leads to the chunks of its tree, and only the tree leads to what is below the
-//! directory. So each has a type of its own, and a memory that is shared by both tells them apart.
+//! directory. So each has a type of its own, and a memory that is shared by both distinguishes them.
 
 use std::collections::HashMap;
 use std::hash::Hash;

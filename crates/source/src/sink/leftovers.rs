@@ -14,7 +14,10 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 
 use super::file::TargetFile;
-use super::replace::TEMPORARY;
+
+/// What temporary names begin with; the process and a number follow. A name that is left over was
+/// made by a restore that was killed; the next one in its directory removes it.
+pub(super) const TEMPORARY: &str = ".strongroom-restore-";
 
 /// Locks a file that was just made. Returns false if a sweep has taken it for a leftover.
 pub(super) fn claim(file: &TargetFile) -> bool {
@@ -81,7 +84,7 @@ mod tests {
         for (name, _) in &cases {
             std::fs::write(folder.path().join(name), "x").unwrap();
         }
-        // One that is a link, a directory, or held by somebody.
+        // One that is a link, a directory, or held by another process.
         let link = folder.path().join(format!("{TEMPORARY}{NO_PROCESS}-2"));
         std::os::unix::fs::symlink("file", &link).unwrap();
         std::fs::create_dir(folder.path().join(format!("{TEMPORARY}{NO_PROCESS}-3"))).unwrap();

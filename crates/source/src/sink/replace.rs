@@ -19,12 +19,8 @@ use super::Target;
 use super::directories::DirectoryId;
 use super::error::TargetError;
 use super::file::TargetFile;
-use super::leftovers;
+use super::leftovers::{self, TEMPORARY};
 use super::make::unlink;
-
-/// What temporary names begin with; the process and a number follow. A name that is left over was
-/// made by a restore that was killed; the next one in its directory removes it.
-pub(super) const TEMPORARY: &str = ".strongroom-restore-";
 
 /// At most this many temporary names are tried: leftovers of another process with the same number
 /// end.

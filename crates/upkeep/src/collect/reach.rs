@@ -195,7 +195,7 @@ impl<'r> Reach<'r> {
                 },
                 |inventory, arena| {
                     let is_listed = sessions.contains(&arena.origin.session);
-                    // Whoever planted a generation may have invented a base.
+                    // The planter of a generation may have invented a base.
                     let is_frozen = inventory.get(arena.id).is_some_and(|known| known.is_frozen);
                     for (slot, entry) in arena.slots() {
                         let place = Location { arena: arena.id, slot };

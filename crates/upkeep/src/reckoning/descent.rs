@@ -1,7 +1,7 @@
 //! Down from snapshots to every chunk that they name.
 //!
 //! Which trees and nodes were read already is known by their places, a bit each, and separately for
-//! each kind and level: nothing that is read as one can stand for another.
+//! each kind and level: nothing that is read as one can be taken for another.
 
 use std::collections::{HashMap, HashSet};
 

@@ -95,7 +95,7 @@ impl Aside<'_> {
         let can_be_had = match self.fault_of(name) {
             Ok(fault) => fault.is_none_or(|fault| fault.is_repairable() || fault == Fault::Unknown),
             Err(error) if error.is_not_found() => false,
-            // Whatever it is, nothing takes its place.
+            // It may be anything: nothing takes its place.
             Err(error) if error.is_withheld() => true,
             Err(error) => return Err(error.into()),
         };

@@ -111,7 +111,7 @@ impl RepairStep {
 /// # Errors
 ///
 /// Fails at the first object that this user, key or token may not read ([`Withheld::Forbidden`]): who
-/// may not read cannot tell what is damaged.
+/// may not read cannot know what is damaged.
 pub fn plan_repair(
     backend: &dyn Backend,
     monitor: &dyn Monitor,
@@ -180,7 +180,7 @@ struct Found {
     faults: BTreeMap<ObjectName, Option<Fault>>,
     /// The same names in the order in which they were looked at.
     order: Vec<ObjectName>,
-    /// Those that wait in an archive: whatever they are, nothing takes their places.
+    /// Those that wait in an archive: they may be anything, and nothing takes their places.
     waiting: BTreeSet<ObjectName>,
 }
 

@@ -12,7 +12,7 @@ use strongroom_repository::objects::{
 };
 use strongroom_repository::{RepositoryError, read_config, refuse_newer};
 
-/// So many verdicts of two places are compared: once they differ, all that follow do.
+/// At most this many verdicts of two places are compared: once they differ, all that follow do.
 const VERDICTS_COMPARED: usize = 8;
 
 /// The folders that are copied before any arena, in this order.
