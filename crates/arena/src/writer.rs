@@ -4,9 +4,7 @@ use strongroom_base::keys::{authenticate, derive_object_key};
 use strongroom_base::le::{LeReader, LeWrite};
 use strongroom_base::regimes::{Regime, reached_if};
 use strongroom_base::seal::{AuthorityKey, AuthorityPublicKey, SealKey, TAG_BYTES};
-use strongroom_base::{
-    ArenaId, ArenaSecret, DomainId, Entropy, Fingerprinter, NamingKeys, WriteKeys,
-};
+use strongroom_base::{ArenaId, ArenaSecret, Entropy, Fingerprinter, NamingKeys, WriteKeys};
 
 use crate::block::{
     OpenBlock, PADDING_BYTES_MAX, PADDING_BYTES_MIN, SealedBlock, open_block, seal_padding,

@@ -16,7 +16,7 @@ use crate::controller::Controller;
 use crate::raw::Raw;
 use crate::world::{Memory, Willing, World, whole};
 
-const NOBODY: u32 = 65_534;
+const UNPRIVILEGED: u32 = 65_534;
 
 /// Does something as another user, on a thread of its own.
 fn as_user<T: Send>(user: u32, work: impl FnOnce() -> T + Send) -> T {
@@ -57,7 +57,7 @@ fn kept_1_10_what_a_program_may_not_read_is_read_for_none() {
         fs::write(path, noise(7, 10_000)).unwrap();
         fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     }
-    as_user(NOBODY, || {
+    as_user(UNPRIVILEGED, || {
         assert!(File::open(&secret).is_err(), "the test would show nothing");
         let raw = Raw::greet(&world, 1);
         for (path, flags) in [(&secret, OFlags::PATH), (&dropbox, OFlags::WRONLY)] {
@@ -87,7 +87,7 @@ fn kept_1_10_what_a_program_may_not_write_to_is_written_for_none() {
     fs::write(&public, noise(1, 10_000)).unwrap();
     fs::set_permissions(&public, Permissions::from_mode(0o644)).unwrap();
     let memory = Memory::new(&noise(2, 10_000));
-    as_user(NOBODY, || {
+    as_user(UNPRIVILEGED, || {
         let bucket = world.open(1);
         memory.register(&bucket, "data");
         bucket.store("v", 1).unwrap();
@@ -127,7 +127,7 @@ fn kept_1_10_a_user_sees_and_replaces_the_versions_of_its_own_programs_alone() {
     let of_root = whole(&world, 3, &memory);
     of_root.store("nightly", 2).unwrap();
     of_root.wait("nightly", 2).unwrap();
-    for user in [NOBODY, NOBODY - 1] {
+    for user in [UNPRIVILEGED, UNPRIVILEGED - 1] {
         as_user(user, || {
             // The name is free: it is another bucket.
             let bucket = world.open(3);
@@ -152,7 +152,7 @@ fn kept_1_10_a_user_sees_and_replaces_the_versions_of_its_own_programs_alone() {
     of_root.load("nightly", 2).unwrap();
     assert!(memory.read() == noise(1, 10_000), "no program has replaced it");
     // Root has all.
-    let file = format!("file@{NOBODY}");
+    let file = format!("file@{UNPRIVILEGED}");
     let bucket = Bucket::open(Some(&world.socket()), &file, 3).unwrap();
     memory.register(&bucket, "data");
     assert_eq!(bucket.test("nightly").unwrap(), Some(3));
@@ -166,7 +166,7 @@ fn kept_1_10_a_user_claims_no_keys_of_the_file_of_another() {
     let _agent = world.node_for_all(&controller.node_file());
     let memory = Memory::new(&noise(1, 10_000));
     let _bucket = whole(&world, 1, &memory);
-    as_user(NOBODY, || {
+    as_user(UNPRIVILEGED, || {
         let own = Memory::zeros(10_000);
         let buckets = [1, 2].map(|number| {
             let bucket = world.open(number);
@@ -196,7 +196,7 @@ fn kept_1_10_a_user_claims_no_keys_of_the_file_of_another() {
 fn kept_1_10_one_user_keeps_no_other_out() {
     let Some(world) = world_for_all() else { return };
     let _agent = world.agent_for_all();
-    let taken = as_user(NOBODY, || {
+    let taken = as_user(UNPRIVILEGED, || {
         let mut raws = Vec::new();
         for bucket in 0..1_100 {
             let Ok(raw) = Raw::connect(&world.socket()) else { break };
@@ -214,7 +214,7 @@ fn kept_1_10_one_user_keeps_no_other_out() {
     assert!(taken.len() > 10);
     let bucket = world.open(1);
     Memory::new(&noise(1, 10_000)).register(&bucket, "data");
-    as_user(NOBODY - 1, || drop(world.open(1)));
+    as_user(UNPRIVILEGED - 1, || drop(world.open(1)));
 }
 
 /// A private area may not become shorter while it is read, or be written to by others.
