@@ -43,7 +43,7 @@ use strongroom_arena::{
 };
 use strongroom_backend::{Backend, BackendError, ObjectName};
 use strongroom_base::{Cancel, Monitor, Problem, Severity};
-use strongroom_repository::objects::{read_whole, twin};
+use strongroom_repository::objects::{is_missed, read_whole, twin};
 use strongroom_repository::{
     ChunkIndex, ChunkReader, Repository, RepositoryError, arena_bytes_of, forged_configs,
     list_snapshots, read_vouchers, remove_useless,
@@ -203,6 +203,20 @@ fn take_away(
     }
     let left = remove_useless(repository, &names)?;
     outcome.repaired += (names.len() - left.len()) as u64;
+    let (backend, arena_bytes) = (repository.backend(), repository.config.arena_bytes);
+    // What was planted in the place of the owner's comes back from the other copy.
+    let taken =
+        names.iter().filter(|name| is_missed(name) && left.iter().all(|(of, _)| of != *name));
+    for name in taken {
+        let Some(copy) = twin(name) else { continue };
+        match backend.size(&copy) {
+            Ok(_) => {
+                mend(backend, name, &copy, arena_bytes)?;
+            }
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
     for (name, why) in left {
         lose(outcome, &name, &why, monitor);
     }

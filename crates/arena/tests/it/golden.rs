@@ -18,7 +18,7 @@ use crate::{World, chunks, read};
 const ARENA_HASH: &str = "94fb1f2a5622f2ca769d97db27e0190b502d7e60c12d7296564aa434a0f29263";
 
 /// The same of its next generation.
-const REWRITTEN_HASH: &str = "a684f2d6faa1b1201748be0501173f56cdb294937ccb1fbeca2c96b40e2b193b";
+const REWRITTEN_HASH: &str = "d3ce3c197afffcc57bb30c43c470ccd27722bde7ec360bb5b095275ce87f50dc";
 
 const ARENA_NAME: &str = "435290c5d9a1113133707ff3b34b14ed";
 

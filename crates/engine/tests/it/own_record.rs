@@ -365,7 +365,7 @@ fn a_rescued_arena_can_still_be_read() {
     assert!(outcome.files_unchanged > 0 && outcome.written.data_chunks_new > 0);
     let own = OwnRecord::read(&laptop(&world), &Silent);
     let store = laptop(&world).arena_store(CacheLimits::default()).with_secrets(own.secrets());
-    assert_eq!(store.arena(*victim).unwrap().generation, 1);
+    assert!(store.arena(*victim).unwrap().generation > 0);
     assert_eq!(readable(&store, &[*victim]), 1);
     let last = takes_all_over(&world, &laptop(&world));
     world.assert_holds(&world.open(), last.snapshot.id, &world.image(), "after the rescue");

@@ -3,25 +3,32 @@
 use std::fs;
 
 use strongroom_base::Silent;
-use strongroom_testkit::Listener;
+use strongroom_testkit::{Heard, Listener};
 
 use crate::world::{World, options, run};
 
 /// Backs up, edits, backs up again, and compares both.
 #[track_caller]
 fn check(seed: u64, edit: impl Fn(&World)) -> strongroom_engine::BackupOutcome {
+    let (outcome, problems) = check_all(seed, edit);
+    assert_eq!(problems, []);
+    outcome
+}
+
+/// The same, and what was said of the second backup.
+#[track_caller]
+fn check_all(seed: u64, edit: impl Fn(&World)) -> (strongroom_engine::BackupOutcome, Vec<Heard>) {
     let world = World::new(seed);
     let first = world.backup();
     let before = world.image();
     edit(&world);
     let listener = Listener::new();
     let second = run(&world.open(), &options(&world.tree()), &listener).unwrap();
-    assert_eq!(listener.problems(), []);
     assert_eq!(second.snapshot.parent, Some(first.snapshot.id));
     let repository = world.open();
     world.assert_holds(&repository, second.snapshot.id, &world.image(), "after the edit");
     world.assert_holds(&repository, first.snapshot.id, &before, "before the edit");
-    second
+    (second, listener.problems())
 }
 
 #[test]
@@ -52,11 +59,12 @@ fn a_directory_becomes_a_link_to_itself() {
 
 #[test]
 fn everything_is_gone() {
-    let outcome = check(24, |world| {
+    let (outcome, problems) = check_all(24, |world| {
         fs::remove_dir_all(world.tree()).unwrap();
         fs::create_dir(world.tree()).unwrap();
     });
     assert_eq!(outcome.written.data_chunks, 0);
+    assert_eq!(problems.len(), 1, "it is empty, and was not: {problems:?}");
 }
 
 #[test]

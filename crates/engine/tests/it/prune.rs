@@ -19,7 +19,8 @@ use strongroom_testkit::{
     Call, CallKind, Calls, FaultKind, FaultPlan, FaultyBackend, Image, Random, RecordingBackend,
 };
 use strongroom_upkeep::{
-    NewAccess, PruneOptions, PruneOutcome, VerifyDepth, add_key, forget, prune, remember, verify,
+    Fault, NewAccess, PruneOptions, PruneOutcome, VerifyDepth, add_key, forget, prune, remember,
+    verify,
 };
 
 use crate::world::{LAPTOP, PASSPHRASE, World, init_options, options, run, snapshot_ids};
@@ -707,7 +708,11 @@ fn only_the_owner_forgets_and_collects() {
         }
     }
     let repository = world.open();
-    history.check_done(&repository, "beside what is forged");
+    history.check(&repository, "beside what is forged");
+    let found = verify(&repository, VerifyDepth::Structure, &Silent, &Cancel::new()).unwrap();
+    let is_planted = |(_, fault): &(ObjectName, Fault)| *fault == Fault::Planted;
+    assert!(found.faults.iter().all(is_planted), "{:?}", found.faults);
+    assert!(found.affected.is_empty(), "{:?}", found.affected);
     world.backup();
     assert_eq!(world.backup().written.data_chunks_new, 0, "everything is there");
     forget(&repository, &[history.kept[0].0]).unwrap();
