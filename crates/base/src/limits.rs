@@ -87,7 +87,7 @@ impl SizeLimits {
             tree_chunk_bytes_min: 1,
             tree_chunk_bytes_max: draws.pick([1, 400, 2000]),
             // Of a few arenas, and of one snapshot.
-            plan_slots_bytes_max: draws.pick([100, 400, usual.plan_slots_bytes_max]),
+            plan_slots_bytes_max: draws.pick([60, 100, usual.plan_slots_bytes_max]),
             plan_snapshots_bytes_max: draws.pick([50, usual.plan_snapshots_bytes_max]),
             memo_kept_min: draws.pick([1, 3, usual.memo_kept_min]),
             good_marks_max: draws.pick([1, 20, usual.good_marks_max]),
