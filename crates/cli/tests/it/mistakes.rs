@@ -82,7 +82,7 @@ fn a_repository_of_another_user_is_not_damaged() {
     command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]);
     command.arg(program()).arg("snapshots");
     world.surround(&mut command);
-    let run = Run::of(command.output().unwrap()).exits(1);
+    let run = Run::of(command.output().unwrap()).exits(8);
     let place = world.repository();
     run.warns(place.to_str().unwrap()).warns("Permission denied").warns("hint: run it as the user");
 }
