@@ -211,7 +211,7 @@ input()
         .unwrap();
     child.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
     let what = format!("python=pid:{}", child.id());
-    world.run(["ram", "store", &what]).exits(0).says("of /python").says("guarantee: bytes");
+    world.run(["ram", "store", &what]).exits(0).says("of /python").says("guarantee: settled");
     world.run(["ram", "store", &what]).exits(0).says("0 of");
     let folder = world.path("loaded").display().to_string();
     world.run(["ram", "load", "latest:/python", &folder]).exits(0);
@@ -579,7 +579,7 @@ fn regions_are_watched() {
     fs::write(&region, Random::new(7).noise(1 << 20)).unwrap();
     let name = region.display().to_string();
     let run = world.run(["ram", "watch", &name, "--every", "0", "--count", "3"]).exits(0);
-    assert_eq!(run.out.matches("guarantee: bytes").count(), 3, "{}", run.out);
+    assert_eq!(run.out.matches("guarantee: settled").count(), 3, "{}", run.out);
     assert_eq!(world.run(["snapshots", "--json"]).exits(0).events("snapshot").len(), 3);
     world.run(["ram", "watch", &name, "--count", "0"]).exits(2);
 }
