@@ -164,9 +164,14 @@ impl Qmp {
             .map_err(|error| QmpError::Connect { socket: socket.to_owned(), error })?;
         let mut frames = Frames::new(stream);
         let deadline = Deadline::within(limit);
-        let greeting = match frames.next(deadline) {
+        // Before it comes what QEMU still had for the client before this one, and that may begin in
+        // the middle of an answer.
+        let greeting = match frames.seek("QMP", deadline).and_then(|()| frames.next(deadline)) {
             Ok(greeting) => greeting,
             Err(FrameError::Json(_) | FrameError::TooLong) => {
+                return Err(QmpError::NotQmp { socket: socket.to_owned() });
+            }
+            Err(_) if frames.has_some() => {
                 return Err(QmpError::NotQmp { socket: socket.to_owned() });
             }
             Err(error) => {

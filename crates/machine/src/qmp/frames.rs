@@ -132,6 +132,33 @@ impl Frames {
         }
     }
 
+    /// Whether anything was received that was not taken.
+    pub fn has_some(&self) -> bool {
+        !self.buffer.is_empty()
+    }
+
+    /// Forgets everything before the object that begins with this name.
+    ///
+    /// # Errors
+    ///
+    /// After any error the connection is of no use.
+    pub fn seek(&mut self, name: &str, deadline: Deadline) -> Result<(), FrameError> {
+        let name = format!("\"{name}\"").into_bytes();
+        loop {
+            let mut places =
+                (0..self.buffer.len()).filter(|&at| self.buffer[at..].starts_with(&name));
+            let starts = |at: usize| {
+                let before = self.buffer[..at].trim_ascii_end();
+                before.ends_with(b"{").then(|| before.len() - 1)
+            };
+            if let Some(start) = places.find_map(starts) {
+                self.take(start);
+                return Ok(());
+            }
+            self.receive(deadline)?;
+        }
+    }
+
     /// Forgets everything up to this byte and the byte itself, at most `limit` bytes.
     pub fn skip_past(
         &mut self,

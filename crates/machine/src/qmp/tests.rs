@@ -9,12 +9,13 @@ const GREETING: &str = r#"{"QMP": {"version": {"qemu": {"micro": 1, "minor": 2, 
 
 /// A monitor that greets, and answers each line by `answer`, which is given the number of it.
 fn monitor(
-    greeting: &'static str,
+    greeting: impl Into<String>,
     answer: impl Fn(u64) -> String + Send + 'static,
 ) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("qmp");
     let listener = UnixListener::bind(&socket).unwrap();
+    let greeting = greeting.into();
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let _ = writeln!(stream, "{greeting}");
@@ -65,12 +66,27 @@ fn what_is_no_monitor_is_refused() {
     assert!(missing.is_gone(), "{missing}");
     for greeting in ["{}", "[1,2]", "{\"QMP\": 3}", "{]", "{\"QMP\":{\"version\":{\"qemu\":1}}}"] {
         let (_folder, socket) = monitor(greeting, |_| String::new());
-        let error = Qmp::connect(&socket, COMMAND_LIMIT).unwrap_err();
+        let error = Qmp::connect(&socket, SHORT).unwrap_err();
         assert!(matches!(error, QmpError::NotQmp { .. }), "{greeting}: {error}");
     }
     let (_folder, socket) = monitor("", |_| String::new());
     let error = Qmp::connect(&socket, SHORT).unwrap_err();
     assert!(error.to_string().contains("a second monitor"), "{error}");
+}
+
+#[test]
+fn what_was_meant_for_the_client_before_is_passed_over() {
+    for rest in [
+        r#"{"event": "STOP", "data": {}}"#,
+        r#"{"return": {}, "id": 7}"#,
+        r#"a string { that [ never ends, "id": 7}"#,
+        r#"ends here", "QMP": {"a": "\"}, "id": 7}"#,
+        "]}}\"",
+    ] {
+        let (_folder, socket) = monitor(format!("{rest}\r\n{GREETING}"), answers);
+        let qmp = Qmp::connect(&socket, COMMAND_LIMIT).unwrap();
+        assert_eq!(qmp.version(), (7, 2, 1), "{rest}");
+    }
 }
 
 #[test]
