@@ -173,6 +173,9 @@ impl Night<'_> {
             }),
             Err(_) => Record::default(),
         };
+        if let Some(before) = lock.as_ref().and_then(RunLock::before) {
+            record.push(before);
+        }
         if let Some(wrong) = record.dated_ahead(started.0) {
             self.warn(&mut progress.warnings, wrong);
         }
@@ -187,8 +190,11 @@ impl Night<'_> {
         }
         self.run_hooks_behind(&mut progress);
         let is_kept = self.end(records.as_ref().ok(), &mut record, &mut progress);
-        if let (false, Some(lock)) = (is_kept, &lock) {
-            lock.note_begun(started);
+        if let Some(lock) = &lock {
+            lock.note_ended();
+            if !is_kept {
+                lock.note_begun(started);
+            }
         }
         self.summary(&progress);
         Ok(progress.exit())

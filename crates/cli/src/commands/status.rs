@@ -41,7 +41,7 @@ enum Format {
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let name = context.chosen_profile()?.name.clone();
     let records = Records::of(&name)?;
-    let record = records.read()?;
+    let record = records.read_with_unended()?;
     let now = SystemClock.now();
     let (state, good) = state_of(&record, args.max_age, now);
     let runner = records.runner();

@@ -102,10 +102,36 @@ pub struct Records {
     name: String,
 }
 
+impl RunRecord {
+    /// A run that began and did not end: as its end it has the time of its begin.
+    fn unended(started: Moment) -> Self {
+        Self {
+            started,
+            ended: started,
+            verdict: "stopped".to_owned(),
+            exit: Exit::Failed as u8,
+            steps: Vec::new(),
+            troubles: vec![UNENDED.to_owned()],
+            undelivered: Vec::new(),
+        }
+    }
+
+    fn is_unended(&self) -> bool {
+        self.ended == self.started && self.steps.is_empty()
+    }
+}
+
+/// Why a run has no end.
+const UNENDED: &str = "it did not end: it was killed, or the machine stopped";
+/// What its lock says beside its begin as long as it has not ended.
+const UNENDED_WORD: &str = "unended";
+
 /// While it lives, no other run of the profile begins.
 pub struct RunLock {
     // The lock ends with the file, also if we die.
     file: File,
+    /// The run before, if it did not end.
+    before: Option<RunRecord>,
 }
 
 /// Whether a run may begin.
@@ -117,6 +143,18 @@ pub enum Locked {
 }
 
 impl RunLock {
+    /// The run before, if it did not end.
+    pub fn before(&self) -> Option<RunRecord> {
+        self.before.clone()
+    }
+
+    /// Notes that the run has ended.
+    pub fn note_ended(&self) {
+        // Otherwise it counts as one that did not.
+        let _ = self.file.set_len(0);
+        self.note_begun(Moment(Timestamp(0)));
+    }
+
     /// Notes when the run began in case that the record of it cannot be kept: the time of a file
     /// takes no room on a disk.
     pub fn note_begun(&self, started: Moment) {
@@ -171,6 +209,21 @@ impl Records {
         }
     }
 
+    /// The same, with the last run if that did not end and is not on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Records::read`].
+    pub fn read_with_unended(&self) -> Result<Record, CliError> {
+        let mut record = self.read()?;
+        if self.runner().is_none()
+            && let Some(run) = File::open(self.path("lock")).ok().and_then(unended)
+        {
+            record.push(run);
+        }
+        Ok(record)
+    }
+
     /// Replaces it.
     pub fn write(&self, record: &Record) -> Result<(), CliError> {
         let path = self.path("json");
@@ -201,17 +254,20 @@ impl Records {
             }
             return Ok(Locked::ByOther(holder(file)));
         }
+        let before = file.try_clone().ok().and_then(unended);
+        let now = strongroom_base::Clock::now(&strongroom_base::SystemClock);
         let who = format!(
-            "process {} since {}\n",
+            "process {} since {}\n{UNENDED_WORD} {}\n",
             std::process::id(),
-            dates::text(strongroom_base::Clock::now(&strongroom_base::SystemClock))
+            dates::text(now),
+            dates::rfc3339(now)
         );
         // What is in it is for people alone.
         let _ = file
             .set_len(0)
             .and_then(|()| file.rewind())
             .and_then(|()| file.write_all(who.as_bytes()));
-        let lock = RunLock { file };
+        let lock = RunLock { file, before };
         lock.note_begun(Moment(Timestamp(0)));
         Ok(Locked::ByUs(lock))
     }
@@ -233,6 +289,16 @@ impl Records {
         }
         Some(holder(file))
     }
+}
+
+/// The run that a lock's file says has not ended.
+fn unended(mut file: File) -> Option<RunRecord> {
+    file.rewind().ok()?;
+    let mut bytes = Vec::new();
+    file.take(200).read_to_end(&mut bytes).ok()?;
+    let text = String::from_utf8_lossy(&bytes);
+    let time = text.lines().find_map(|line| line.strip_prefix(UNENDED_WORD))?.trim();
+    dates::parse_rfc3339(time).map(|time| RunRecord::unended(Moment(time)))
 }
 
 /// Who holds a lock, as its file says.
@@ -264,7 +330,9 @@ impl Record {
     /// Whether a run that was due at a time was begun, now or before. What began in the future
     /// did so by a clock that was wrong, and keeps no run from being made.
     pub fn has_begun(&self, due: Timestamp, noted: Option<Moment>, now: Timestamp) -> bool {
-        let begun = self.runs.iter().map(|run| run.started).chain(noted);
+        // What was killed is begun again.
+        let ended = self.runs.iter().filter(|run| !run.is_unended());
+        let begun = ended.map(|run| run.started).chain(noted);
         begun.map(|moment| moment.0).any(|begun| begun >= due && !dates::is_in_future(begun, now))
     }
 
