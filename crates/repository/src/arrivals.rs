@@ -208,7 +208,7 @@ impl Arrivals {
             let name = arrivals_name(*number);
             let content = match signed::read_private(repository, &name) {
                 Ok(content) => content,
-                Err(error) if error.is_damage() => continue,
+                Err(error) if error.is_unreadable() => continue,
                 Err(error) => return Err(error),
             };
             if let Ok(look) = Look::unpack(&content) {

@@ -13,10 +13,12 @@ mod read;
 mod slots;
 mod steps;
 
+use std::collections::BTreeSet;
+
 use minicbor::{Decoder, Encoder};
 use strongroom_arena::decompress;
 use strongroom_base::regimes::{Regime, reached};
-use strongroom_base::{SizeLimits, SnapshotId};
+use strongroom_base::{ArenaId, SizeLimits, SnapshotId};
 use strongroom_catalog::FormatError;
 use strongroom_catalog::format::decode_map;
 
@@ -27,7 +29,7 @@ use steps::{Found, read_end, read_step};
 
 pub use read::{Collections, OpenCollection};
 pub use slots::{ArenaSlots, SlotSets};
-pub use steps::{create_plan, create_verdict, finish_collection};
+pub use steps::{create_plan, create_verdict, finish_collection, verdict_object};
 
 mod key {
     pub const SNAPSHOTS: u64 = 0;
@@ -172,15 +174,19 @@ impl End {
         }
     }
 
-    /// The end of a collection with this verdict.
+    /// The end of a collection with this verdict, which was not carried out in some arenas: those are
+    /// as removed to a writer, and go once nothing needs them.
     fn of(
         repository: &Repository,
         number: u64,
         verdict: &Selection,
+        put_off: &BTreeSet<ArenaId>,
     ) -> Result<Self, RepositoryError> {
         let least = number - (1 << number.trailing_zeros()) + 1;
         let mut end = Self { since: number, removed: Selection::default() };
         end.add(verdict);
+        let put_off = put_off.iter().map(|arena| (*arena, ArenaSlots::All));
+        end.removed.slots.0.extend(put_off);
         while end.since > least {
             let before = end.since - 1;
             let earlier = match read_end(repository, before)? {
@@ -230,8 +236,6 @@ fn decode_forgotten(cbor: &mut Decoder<'_>) -> Result<Forgotten, minicbor::decod
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-
-    use strongroom_base::ArenaId;
 
     use super::*;
 

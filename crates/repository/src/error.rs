@@ -179,6 +179,17 @@ pub enum RepositoryError {
         /// Why.
         why: String,
     },
+    /// Nothing may be collected now, because something is withheld that a snapshot may need, or that
+    /// says what goes.
+    #[error("nothing was removed: {what} cannot be read now: {why}")]
+    NotCollectableNow {
+        /// What is withheld.
+        what: String,
+        /// In which way.
+        withheld: Withheld,
+        /// What the place said.
+        why: String,
+    },
     /// A second reckoning found that something which was about to be removed is needed.
     #[error(
         "nothing was removed: snapshot {} needs {chunks} of the chunks that were about to go, the \
@@ -401,6 +412,7 @@ impl RepositoryError {
         match self {
             Self::Backend(error) => error.withheld(),
             Self::Arena(error) => error.withheld(),
+            Self::NotCollectableNow { withheld, .. } => Some(*withheld),
             _ => None,
         }
     }
@@ -410,9 +422,27 @@ impl RepositoryError {
         self.withheld().is_some()
     }
 
+    /// Whether this object cannot be read, which says nothing of others: it is damaged, or withheld.
+    pub fn is_unreadable(&self) -> bool {
+        self.is_damage() || self.is_withheld()
+    }
+
     /// That what a collection removes is not known.
-    pub fn undecided(name: ObjectName, why: &Self) -> Self {
-        Self::Undecided { name, why: why.to_string() }
+    pub fn undecided(name: ObjectName, error: &Self) -> Self {
+        let why = error.to_string();
+        match error.withheld() {
+            Some(withheld) => Self::NotCollectableNow { what: name.to_string(), withheld, why },
+            None => Self::Undecided { name, why },
+        }
+    }
+
+    /// That nothing may be collected, because this cannot be read.
+    pub fn not_collectable(what: String, error: &Self) -> Self {
+        let why = error.to_string();
+        match error.withheld() {
+            Some(withheld) => Self::NotCollectableNow { what, withheld, why },
+            None => Self::NotCollectable { what, why },
+        }
     }
 
     /// Whether it is an object that a newer program made.

@@ -249,7 +249,7 @@ impl Said {
                 // Its snapshot was removed in the meantime.
                 Err(RepositoryError::Backend(error)) if error.is_not_found() => {}
                 Err(RepositoryError::Forged { .. }) => {}
-                Err(error) if error.is_damage() => drop(unreadable.insert(*number)),
+                Err(error) if error.is_unreadable() => drop(unreadable.insert(*number)),
                 Err(error) => return Err(error),
             }
         }

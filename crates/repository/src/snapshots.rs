@@ -72,14 +72,16 @@ impl SnapshotList {
 pub struct ListedSnapshots(SnapshotList);
 
 impl ListedSnapshots {
-    /// Those that these collections left.
+    /// Those that these collections left, and those that the owner wants to keep after all.
     pub fn left_by(self, collections: &Collections) -> SnapshotList {
         let mut list = self.0;
-        let is_left = |id: SnapshotId| !collections.is_gone(id);
+        let wishes = std::mem::take(&mut list.wishes);
+        let is_left = |id: SnapshotId| !collections.is_gone(id) || wishes.keep_after_all(id);
         list.snapshots.retain(|snapshot| is_left(snapshot.id));
         list.forgotten.retain(|snapshot| is_left(snapshot.id));
         list.unreadable.retain(|(id, _)| is_left(*id));
         list.newer.retain(|(id, _)| is_left(*id));
+        list.wishes = wishes;
         list
     }
 
@@ -91,7 +93,8 @@ impl ListedSnapshots {
     }
 }
 
-/// Reads all snapshots. What collections removed is not read, even if a replica still has it.
+/// Reads all snapshots. What collections removed is not read, even if a replica still has it; but what
+/// another copy of the repository has removed, and the owner keeps in this one, is.
 pub fn list_snapshots(repository: &Repository) -> Result<SnapshotList, RepositoryError> {
     let collections = Collections::read(repository)?;
     Ok(list(repository, None, &collections)?.left_by(&collections))
@@ -123,7 +126,7 @@ fn list(
     let mut unknown = Vec::new();
     for info in listed? {
         let Ok(id) = info.name.file().parse::<SnapshotId>() else { continue };
-        if collections.is_gone(id) {
+        if collections.is_gone(id) && !list.wishes.keep_after_all(id) {
             continue;
         }
         let recall = |known| recall_snapshot(repository, id, info.bytes, known);

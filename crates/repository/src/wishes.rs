@@ -58,7 +58,7 @@ impl Wished {
                 // Carried out in the meantime.
                 Err(RepositoryError::Backend(error)) if error.is_not_found() => {}
                 Err(RepositoryError::Forged { .. }) => {}
-                Err(error) if error.is_damage() => drop(unreadable.insert(*number)),
+                Err(error) if error.is_unreadable() => drop(unreadable.insert(*number)),
                 Err(error) => return Err(error),
             }
         }
@@ -121,6 +121,15 @@ impl Wishes {
     /// What else the owner says of snapshots.
     pub fn remarks(&self) -> &Remarks {
         &self.remarks
+    }
+
+    /// Whether the owner said, after any wish to forget it, that a snapshot stays. If a collection took
+    /// it nevertheless, that was decided in another copy of the repository, and does not count for
+    /// what is here.
+    pub fn keep_after_all(&self, snapshot: SnapshotId) -> bool {
+        let wished = self.about(snapshot);
+        let is_taken_back = wished.greatest > 0 && wished.greatest.is_multiple_of(2);
+        self.hold(snapshot).is_some() || is_taken_back || wished.unreadable > 0
     }
 
     fn is_wished(&self, snapshot: SnapshotId) -> bool {
@@ -211,7 +220,7 @@ fn create_wish(
             // The snapshot went, and its wishes with it.
             Err(RepositoryError::Backend(error)) if error.is_not_found() => break,
             Err(RepositoryError::Forged { .. }) => {}
-            Err(error) if error.is_damage() => {}
+            Err(error) if error.is_unreadable() => {}
             Err(error) => return Err(error),
         }
     }

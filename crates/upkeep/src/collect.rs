@@ -13,18 +13,19 @@ mod later;
 mod reach;
 
 use std::collections::HashSet;
+use std::path::Path;
 use std::time::Duration;
 
 use strongroom_arena::{CacheLimits, ListedArenas};
 use strongroom_backend::BackendError;
 use strongroom_base::regimes::{Regime, reached_if};
-use strongroom_base::{ArenaId, Cancel, Monitor, SnapshotId, Timestamp};
+use strongroom_base::{ArenaId, Cancel, Monitor, Problem, Severity, SnapshotId, Timestamp};
 use strongroom_catalog::Snapshot;
 use strongroom_repository::objects::{SNAPSHOTS_FOLDER, list_objects};
 use strongroom_repository::{
     ArenaSlots, ChunkReader, Collections, Forgotten, ListedSession, Repository, RepositoryError,
     Selection, SnapshotList, Wishes, create_plan, create_verdict, end_session, list_sessions,
-    list_snapshots, read_vouchers, session_object, snapshot_object,
+    list_snapshots, read_vouchers, session_object, snapshot_object, verdict_object,
 };
 
 use crate::forget::look;
@@ -34,7 +35,7 @@ use crate::reckoning::{Condemned, reckon};
 use crate::repair::find_removed;
 use crate::room::with_kept_room;
 pub use carry::Carried;
-use carry::{carry_out, sweep};
+use carry::{Way, carry_out, put_off, sweep};
 use choose::Doomed;
 pub use choose::Worth;
 use inventory::Inventory;
@@ -231,6 +232,7 @@ fn collect(
     if options.dry_run {
         return Ok(outcome);
     }
+    let mut kept = HashSet::new();
     if !decided {
         let writers = collector.writers(&mut outcome)?;
         if !outcome.waiting.is_empty() {
@@ -255,16 +257,20 @@ fn collect(
         };
         let is_own;
         (selection, is_own) = create_verdict(repository, number, &verdict)?;
-        if !is_own {
-            collector.reckon(&selection, &is_swept)?;
+        if !is_own && let Some(carried) = collector.reckon_found(number, &selection, &mut kept)? {
+            outcome.carried = carried;
+            return Ok(outcome);
         }
         outcome.snapshots = selection.snapshots.clone();
-    } else {
-        collector.reckon(&selection, &|_| false)?;
+    } else if let Some(carried) = collector.reckon_found(number, &selection, &mut kept)? {
+        outcome.carried = carried;
+        return Ok(outcome);
     }
+    outcome.snapshots.retain(|going| !kept.contains(&going.id));
     let store = collector.reader.store();
     let is_late = || options.time_max.is_some_and(|most| collector.time_since_begin() > most);
-    outcome.carried = carry_out(repository, store, number, &selection, &is_late, monitor, cancel)?;
+    let how = Way { kept: &kept, is_late: &is_late, monitor, cancel };
+    outcome.carried = carry_out(repository, store, number, &selection, &how)?;
     if !decided {
         // What is marked now says what of the arenas that came back is needed.
         let is_swept = |arena| is_swept(collections, &reach.inventory, arena);
@@ -481,12 +487,42 @@ impl Collector<'_> {
         reckon(self.repository, &condemned, self.monitor, self.cancel)
     }
 
+    /// Reckons with a verdict that this process has not made; `kept` becomes those of its snapshots
+    /// that the owner keeps after all. If a snapshot needs something of what it removes, the
+    /// collection ends without removing that.
+    fn reckon_found(
+        &self,
+        number: u64,
+        verdict: &Selection,
+        kept: &mut HashSet<SnapshotId>,
+    ) -> Result<Option<Carried>, RepositoryError> {
+        let wishes = Wishes::read(self.repository)?;
+        let (stay, go): (Vec<Forgotten>, Vec<Forgotten>) =
+            verdict.snapshots.iter().cloned().partition(|going| wishes.keep_after_all(going.id));
+        kept.extend(stay.iter().map(|stays| stays.id));
+        let gone = Selection { snapshots: go, slots: verdict.slots.clone() };
+        let needing = match self.reckon(&gone, &|_| false) {
+            Err(RepositoryError::Miscounted { snapshot, .. }) => snapshot,
+            other => return other.map(|()| None),
+        };
+        let message = format!(
+            "it would remove what snapshot {} needs: it was decided in another copy of this \
+             repository, before the snapshot was taken back, or by a faulty program. What it would \
+             remove of arenas stays",
+            needing.short()
+        );
+        let name = verdict_object(number);
+        let path = Some(Path::new(name.as_str()));
+        self.monitor.problem(Problem { severity: Severity::Warning, path, message: &message });
+        put_off(self.repository, number, verdict, kept, self.cancel).map(Some)
+    }
+
     /// Ends a collection that must not remove anything: while a plan is open, no later wish can be
     /// carried out. Returns false if another collector has decided.
     fn call_off(&self, number: u64) -> Result<bool, RepositoryError> {
         let (repository, store) = (self.repository, self.reader.store());
         let (verdict, is_own) = create_verdict(repository, number, &Selection::default())?;
-        carry_out(repository, store, number, &verdict, &|| false, self.monitor, self.cancel)?;
+        carry_out(repository, store, number, &verdict, &Way::whole(self.monitor, self.cancel))?;
         Ok(is_own)
     }
 }
@@ -523,12 +559,12 @@ fn staying<'l>(
     goes: &dyn Fn(SnapshotId) -> bool,
 ) -> Result<Vec<&'l Snapshot>, RepositoryError> {
     if let Some(id) = list.not_collectable().into_iter().find(|id| !goes(*id)) {
-        let unread = list.unreadable.iter().chain(&list.newer).find(|(of, _)| *of == id);
-        let why = unread.map_or_else(
-            || "it has a feature that only a newer program knows".to_owned(),
-            |(_, error)| error.to_string(),
-        );
         let what = format!("snapshot {}", id.short());
+        let unread = list.unreadable.iter().chain(&list.newer).find(|(of, _)| *of == id);
+        if let Some((_, error)) = unread {
+            return Err(RepositoryError::not_collectable(what, error));
+        }
+        let why = "it has a feature that only a newer program knows".to_owned();
         return Err(RepositoryError::NotCollectable { what, why });
     }
     let known = list.snapshots.iter().chain(&list.forgotten);

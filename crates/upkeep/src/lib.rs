@@ -38,8 +38,8 @@ pub use lock::{LockOutcome, lock};
 pub use reckoning::reckon_same;
 pub use repair::{
     FetchOutcome, FetchPlan, FetchStep, Known, Needed, RepairOutcome, RepairPlan, RepairStep,
-    fetch, may_recover, plan_fetch, plan_losses, plan_recovery, plan_removals, plan_repair, repair,
-    repair_objects,
+    fetch, fetch_needed, may_recover, plan_fetch, plan_losses, plan_recovery, plan_removals,
+    plan_repair, repair, repair_objects,
 };
 pub use replicate::{
     CopyOutcome, CopyPlan, MirrorOutcome, MirrorPlan, mirror, plan_mirror, plan_replica, replicate,

@@ -14,10 +14,10 @@ mod descent;
 mod remains;
 mod same;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use strongroom_arena::{ArenaName, CacheLimits};
-use strongroom_base::{Cancel, Fingerprint, Location, Monitor, SnapshotId};
+use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Monitor, SnapshotId};
 use strongroom_catalog::Snapshot;
 use strongroom_repository::{
     ChunkReader, Repository, RepositoryError, SlotSets, list_snapshots, read_vouchers,
@@ -72,6 +72,38 @@ pub fn reckon(
     judge(absent, repository, &reader, &remains, condemned, cancel)
 }
 
+/// The arenas that lack something which a snapshot needs, as far as can be read: when they are there
+/// again, there may be others.
+pub fn arenas_in_need(
+    repository: &Repository,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<BTreeSet<ArenaId>, RepositoryError> {
+    let snapshots = list_snapshots(repository)?.readable();
+    let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    reader.store().trust(read_vouchers(repository)?);
+    let nothing = SlotSets::default();
+    let condemned = Condemned { snapshots: HashSet::new(), slots: &nothing, objects: &|_| false };
+    let remains = Remains::read(repository, &reader, &condemned, monitor, cancel)?;
+    let mut descent = Descent::new(&reader, &remains, monitor, cancel).lenient();
+    for snapshot in &snapshots {
+        descent.snapshot(snapshot)?;
+    }
+    let mut absent = descent.into_absent();
+    if absent.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    remains::each_slot(repository, &reader, cancel, |name, slot, entry| {
+        let place = Location { arena: name.id, slot };
+        let fingerprint = reader.naming().name_in(place, entry.fingerprint);
+        if remains.holds(place) && absent.get(&fingerprint).is_some_and(|at| at.place != place) {
+            absent.remove(&fingerprint);
+        }
+    })?;
+    let of_chunks = absent.values().map(|absent| absent.place.arena);
+    Ok(of_chunks.chain(remains.lacking().iter().copied()).collect())
+}
+
 /// The snapshots that stay, the newest first.
 fn kept_snapshots(
     repository: &Repository,
@@ -81,8 +113,7 @@ fn kept_snapshots(
     let stays = |id: &SnapshotId| !condemned.snapshots.contains(id);
     let unread = list.unreadable.iter().chain(&list.newer).find(|(id, _)| stays(id));
     if let Some((id, error)) = unread {
-        let (what, why) = (format!("snapshot {}", id.short()), error.to_string());
-        return Err(RepositoryError::NotCollectable { what, why });
+        return Err(RepositoryError::not_collectable(format!("snapshot {}", id.short()), error));
     }
     let mut kept: Vec<Snapshot> = list.snapshots.into_iter().chain(list.forgotten).collect();
     kept.retain(|snapshot| stays(&snapshot.id));

@@ -28,7 +28,9 @@ mod mend;
 mod plan;
 mod recover;
 
-pub use fetch::{FetchOutcome, FetchPlan, FetchStep, Known, Needed, fetch, plan_fetch};
+pub use fetch::{
+    FetchOutcome, FetchPlan, FetchStep, Known, Needed, fetch, fetch_needed, plan_fetch,
+};
 pub use mend::RepairOutcome;
 pub use plan::{RepairPlan, RepairStep, plan_removals, plan_repair};
 pub use recover::{find_removed, may_recover, plan_recovery};

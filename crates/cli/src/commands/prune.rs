@@ -97,7 +97,8 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     };
     report(context, args, &outcome)?;
     context.terminal.line(format!("took {}", duration_text(monitor.elapsed())))?;
-    let is_done = outcome.waiting.is_empty() && outcome.carried.arenas_left == 0;
+    let stays = outcome.carried.arenas_left + outcome.carried.arenas_put_off;
+    let is_done = outcome.waiting.is_empty() && stays == 0;
     Ok(if is_done { Exit::Done } else { Exit::Incomplete }.into())
 }
 
@@ -204,6 +205,7 @@ fn report(context: &Context, args: &Args, outcome: &PruneOutcome) -> Result<(), 
         "bytes_rewritten": carried.rewritten_bytes,
         "bytes_unused": worth.unused_bytes,
         "arenas_left": carried.arenas_left,
+        "arenas_put_off": carried.arenas_put_off,
         "condemned": outcome.condemned,
         "own_bytes": outcome.own_bytes.iter().map(|(id, bytes)| json!({ "snapshot": id.to_string(), "bytes": bytes })).collect::<Vec<_>>(),
         "waiting": outcome.waiting.iter().map(|s| s.id.to_string()).collect::<Vec<_>>(),
@@ -265,6 +267,12 @@ fn report(context: &Context, args: &Args, outcome: &PruneOutcome) -> Result<(), 
     if carried.arenas_left > 0 {
         let left = counted(carried.arenas_left, "arena is", "arenas are");
         let line = format!("{left} left: the next `strongroom prune` goes on");
+        context.terminal.result(line)?;
+    }
+    if carried.arenas_put_off > 0 {
+        let stay =
+            counted(carried.arenas_put_off, "arena stays as it is", "arenas stay as they are");
+        let line = format!("{stay}: the reasons are above, and they go once nothing needs them");
         context.terminal.result(line)?;
     }
     let unused = match worth.unused_bytes {

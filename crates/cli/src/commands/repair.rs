@@ -122,6 +122,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let outcome = if let Some(repository) = &repository {
         if !replicas.is_empty() {
             fetching.run(Known::Collections(&Collections::read(repository)?), &mut plan)?;
+            fetching.run_needed(repository)?;
         }
         if may_recover(&*backend)? {
             plan_recovery(repository, &mut plan, &monitor, &context.cancel)?;

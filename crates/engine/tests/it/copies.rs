@@ -4,12 +4,13 @@
 use std::sync::Arc;
 
 use strongroom_arena::{ArenaName, ListedArenas};
-use strongroom_backend::{Backend, MemoryBackend};
+use strongroom_backend::{Backend, MemoryBackend, ObjectName};
 use strongroom_base::{Cancel, Silent, SnapshotId};
-use strongroom_repository::{Repository, list_snapshots};
-use strongroom_testkit::{Image, Random};
+use strongroom_repository::{Collections, Hold, Repository, list_snapshots};
+use strongroom_testkit::{CallKind, Calls, FaultKind, FaultPlan, FaultyBackend, Image, Random};
 use strongroom_upkeep::{
-    PruneOptions, PruneOutcome, VerifyDepth, forget, prune, replicate, verify,
+    PruneOptions, PruneOutcome, VerifyDepth, forget, hold, plan_mirror, prune, release, remember,
+    replicate, verify,
 };
 
 use crate::world::{World, options, run};
@@ -48,6 +49,11 @@ impl Side {
         let chosen = &list.snapshots[usize::try_from(number).unwrap()];
         forget(&repository, &[chosen.id]).unwrap();
         self.prune(world);
+    }
+
+    fn lists(&self, world: &World, id: SnapshotId) -> bool {
+        let list = list_snapshots(&self.open(world)).unwrap();
+        list.snapshots.iter().any(|snapshot| snapshot.id == id)
     }
 
     fn assert_all_holds(&self, world: &World, known: &[(SnapshotId, Image)], when: &str) {
@@ -158,4 +164,148 @@ fn kept_h1_rewritings_of_two_copies_have_different_names() {
         let same = rewritten[1].iter().find(|(other, _)| other == name);
         assert!(same.is_none_or(|(_, other)| other == bytes), "{name:?}");
     }
+}
+
+/// What is held, or taken back, in one copy is not removed there by what the other has decided: neither
+/// when that comes by `cp -rn`, nor by a mirror.
+#[test]
+fn kept_o1_what_one_copy_keeps_is_not_removed_by_the_other_s_verdict() {
+    for (seed, is_held) in [(5200, true), (5201, false)] {
+        let world = World::new(seed);
+        let mut made = Vec::new();
+        for change in 0..3 {
+            let outcome = world.backup();
+            made.push((outcome.snapshot.id, world.image()));
+            world.mutate(change);
+        }
+        let first = made[0].0;
+        if !is_held {
+            forget(&world.open(), &[first]).unwrap();
+        }
+        let sides = [Side::copy_of(&world, &made), Side::copy_of(&world, &made)];
+        let [one, other] = &sides;
+        match is_held {
+            true => {
+                let reason = Hold { reason: "accounts".to_owned(), until: None };
+                assert_eq!(hold(&other.open(&world), &[first], &reason).unwrap(), []);
+                forget(&one.open(&world), &[first]).unwrap();
+            }
+            false => assert_eq!(remember(&other.open(&world), &[first]).unwrap(), []),
+        }
+        one.prune(&world);
+        assert!(!one.lists(&world, first));
+        if is_held {
+            let target: Arc<dyn Backend> = other.objects.clone();
+            let refused = plan_mirror(&one.open(&world), &target);
+            let refused = refused.map(drop).unwrap_err().to_string();
+            assert!(refused.contains("is held in it"), "{refused}");
+        }
+        copy_missing(one, other);
+        for when in ["brought together", "pruned", "pruned again"] {
+            assert!(other.lists(&world, first), "{when}");
+            other.assert_all_holds(&world, &made, when);
+            let repository = other.open(&world);
+            let verified = verify(&repository, VerifyDepth::Data, &Silent, &Cancel::new()).unwrap();
+            assert!(verified.is_sound(), "{when}: {:?}", verified.faults);
+            other.prune(&world);
+        }
+        release(&other.open(&world), &[first]).unwrap();
+        forget(&other.open(&world), &[first]).unwrap();
+        other.prune(&world);
+        other.prune(&world);
+        assert!(!other.lists(&world, first), "it goes when it is forgotten here, too");
+        other.assert_all_holds(&world, &made, "at the end");
+    }
+}
+
+/// A decision of the other copy that was not carried out yet, and that would remove what this one needs:
+/// it ends, removes nothing of that, and collections go on.
+#[test]
+fn kept_o2_an_open_collection_of_the_other_copy_stops_no_prune() {
+    let mut put_off = 0;
+    for seed in 0..6 {
+        let world = World::new(5300 + seed);
+        let mut made = Vec::new();
+        let image = world.image();
+        made.push((world.backup().snapshot.id, image.clone()));
+        let removed = std::fs::read_dir(world.tree()).unwrap().flatten().next().unwrap().path();
+        let aside = world.tree().with_extension("aside");
+        std::fs::rename(&removed, &aside).unwrap();
+        made.push((world.backup().snapshot.id, world.image()));
+        forget(&world.open(), &[made[0].0]).unwrap();
+        let mut sides = [Side::copy_of(&world, &made), Side::copy_of(&world, &made)];
+        std::fs::rename(&aside, &removed).unwrap();
+        sides[1].back_up(&world);
+        let [one, other] = &sides;
+        // A collection that decides, and comes to no end: every removal and creation of arenas fails.
+        let calls = Calls::of(&[CallKind::Remove]);
+        let broken = FaultPlan::lasting(calls, 0, FaultKind::Io);
+        let faulty = Arc::new(FaultyBackend::new(one.objects.clone(), broken));
+        let all = PruneOptions { unused_percent_max: 0, ..PruneOptions::default() };
+        let repository = world.open_over(faulty).unwrap();
+        prune(&repository, &all, &Silent, &Cancel::new()).unwrap_err();
+        let has_verdict = |(name, _): (ObjectName, Vec<u8>)| name.file() == "1.verdict";
+        assert!(one.objects.snapshot().into_iter().any(has_verdict), "it has decided");
+        copy_missing(one, other);
+        for when in ["the first prune", "the second"] {
+            put_off += other.prune(&world).carried.arenas_put_off;
+            other.assert_all_holds(&world, &other.made, when);
+            let repository = other.open(&world);
+            let verified = verify(&repository, VerifyDepth::Data, &Silent, &Cancel::new()).unwrap();
+            assert!(verified.is_sound(), "{when}: {:?}", verified.faults);
+            assert!(Collections::read(&repository).unwrap().open.is_none(), "{when}");
+        }
+        let newest = other.made.last().unwrap().0;
+        let others: Vec<SnapshotId> = list_snapshots(&other.open(&world))
+            .unwrap()
+            .snapshots
+            .iter()
+            .map(|snapshot| snapshot.id)
+            .filter(|id| *id != newest)
+            .collect();
+        forget(&other.open(&world), &others).unwrap();
+        other.prune(&world);
+        other.assert_all_holds(&world, &other.made, "after more was forgotten");
+    }
+    assert!(put_off > 0, "what a snapshot needs was put off");
+}
+
+/// Without room for a single arena, what can be removed without writing one is removed, each time.
+#[test]
+fn kept_o3_a_full_disk_keeps_no_later_prune_from_removing() {
+    let world = World::new(5400);
+    let mut made = Vec::new();
+    for change in 0..3 {
+        made.push((world.backup().snapshot.id, world.image()));
+        world.mutate(change);
+    }
+    let later: Vec<SnapshotId> = (0..4_u64)
+        .map(|number| {
+            world.write("large", &Random::new(number).noise(200_000));
+            world.backup().snapshot.id
+        })
+        .collect();
+    world.write("large", b"small");
+    made.push((world.backup().snapshot.id, world.image()));
+    let full =
+        FaultPlan::lasting(Calls::of(&[CallKind::Create]).within("arenas"), 0, FaultKind::NoSpace);
+    let faulty = Arc::new(FaultyBackend::new(world.objects.clone(), full));
+    let all = PruneOptions { unused_percent_max: 0, ..PruneOptions::default() };
+    let repository = world.open_over(faulty).unwrap();
+    forget(&repository, &[made.remove(0).0]).unwrap();
+    let first = prune(&repository, &all, &Silent, &Cancel::new()).unwrap();
+    assert!(first.carried.arenas_put_off > 0, "{:?}", first.carried);
+    for forgotten in later {
+        forget(&repository, &[forgotten]).unwrap();
+        let outcome = prune(&repository, &all, &Silent, &Cancel::new()).unwrap();
+        assert!(outcome.carried.arenas_removed > 0, "{:?}", outcome.carried);
+    }
+    // With room again, all is as it should be.
+    let repository = world.open();
+    prune(&repository, &all, &Silent, &Cancel::new()).unwrap();
+    for (id, image) in &made {
+        world.assert_holds(&repository, *id, image, "at the end");
+    }
+    let verified = verify(&repository, VerifyDepth::Data, &Silent, &Cancel::new()).unwrap();
+    assert!(verified.is_sound(), "{:?}", verified.faults);
 }

@@ -19,7 +19,9 @@ use strongroom_repository::{
 };
 use strongroom_testkit::damage::{Objects, names_in};
 use strongroom_testkit::tree::{TreeOptions, grow, mutate};
-use strongroom_testkit::{CallKind, Image, RecordingBackend, RefusingBackend};
+use strongroom_testkit::{
+    CallKind, Gives, Image, RecordingBackend, RefusingBackend, WithholdingBackend,
+};
 use strongroom_upkeep::{
     NewAccess, PruneOptions, VerifyDepth, add_key, forget, hold, plan_removals, plan_repair, prune,
     remember, repair, verify,
@@ -37,17 +39,19 @@ enum Bad {
     Truncated,
     Empty,
     Unreadable,
+    Withheld,
     Planted,
     Newer,
     Vast,
 }
 
 impl Bad {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Rubbish,
         Self::Truncated,
         Self::Empty,
         Self::Unreadable,
+        Self::Withheld,
         Self::Planted,
         Self::Newer,
         Self::Vast,
@@ -69,7 +73,7 @@ impl Bad {
                 whole[..whole.len() / 3].to_vec()
             }
             Self::Empty => Vec::new(),
-            Self::Unreadable => own.cloned().unwrap_or_else(planted),
+            Self::Unreadable | Self::Withheld => own.cloned().unwrap_or_else(planted),
             Self::Planted => planted(),
             Self::Newer => {
                 let mut object = planted();
@@ -214,6 +218,7 @@ impl Verbs<'_> {
                 | RepositoryError::Forged { .. }
                 | RepositoryError::Object { .. },
             ) => "stops",
+            Err(error) if error.is_withheld() => "stops",
             Err(error) => panic!("{}: prune: {error}", self.what),
         };
         let (kept, image) = &self.scene.kept;
@@ -307,12 +312,21 @@ fn kept_h4_no_object_stops_a_verb() {
             for name in &names {
                 let bytes = bad.bytes(name, objects.get(name));
                 objects.insert(name.clone(), bytes);
-                if bad == Bad::Unreadable {
+                if matches!(bad, Bad::Unreadable | Bad::Withheld) {
                     refused.push(name.clone());
                 }
             }
             let memory = Arc::new(MemoryBackend::from_snapshot(objects));
             let backend: Arc<dyn Backend> = match refused.as_slice() {
+                withheld if bad == Bad::Withheld => {
+                    let withheld = withheld.to_vec();
+                    Arc::new(WithholdingBackend::new(memory.clone(), move |name| {
+                        match withheld.contains(name) {
+                            true => Gives::Forbidden,
+                            false => Gives::All,
+                        }
+                    }))
+                }
                 [] => memory.clone(),
                 [first, rest @ ..] => {
                     let refusing = RefusingBackend::with_bad(memory.clone(), first, 0..u64::MAX);
@@ -323,7 +337,7 @@ fn kept_h4_no_object_stops_a_verb() {
             let verbs = Verbs { scene: &scene, backend, what };
             let came_to = verbs.all(kind.contains("remark"));
             // What the medium refuses may be read one day, and what is newer is not ours to judge.
-            let is_to_be_gone = !matches!(bad, Bad::Unreadable | Bad::Newer);
+            let is_to_be_gone = !matches!(bad, Bad::Unreadable | Bad::Withheld | Bad::Newer);
             if mended == Mended::Yes && is_to_be_gone {
                 assert_eq!(came_to[3..], ["sound", "goes"], "{}: after a repair", verbs.what);
                 assert_eq!(find_useless(&verbs.open()).unwrap(), [], "{}", verbs.what);

@@ -11,13 +11,14 @@ use strongroom_repository::{Collections, RepositoryError};
 use strongroom_testkit::damage::{Objects, names_in};
 use strongroom_testkit::{Change, FaultPlan, FaultyBackend, Random};
 use strongroom_upkeep::{
-    FetchOutcome, Known, NewAccess, PruneOptions, add_key, fetch, forget, plan_fetch, plan_repair,
-    prune, remove_key, repair, repair_objects, replicate,
+    FetchOutcome, Known, NewAccess, PruneOptions, VerifyDepth, add_key, fetch, fetch_needed,
+    forget, mirror, plan_fetch, plan_mirror, plan_repair, prune, remove_key, repair,
+    repair_objects, replicate, verify,
 };
 
 use crate::damage::{each_damage, scene};
 use crate::verify::check_all;
-use crate::world::{LAPTOP, World, init_options, snapshot_ids};
+use crate::world::{LAPTOP, World, init_options, options, run, snapshot_ids};
 
 const ALL: PruneOptions = PruneOptions {
     unused_percent_max: 0,
@@ -45,6 +46,7 @@ fn repair_from(
         let known = Known::Collections(&collections);
         let rest = plan_fetch(here, replicas, known, &mut plan)?;
         outcome.add(fetch(here, replicas, rest, &mut plan, monitor, cancel)?);
+        outcome.add(fetch_needed(&repository, replicas, monitor, cancel)?);
         repair(&repository, &plan, monitor, cancel)?;
     } else {
         let rest = plan_fetch(here, replicas, Known::Nothing, &mut plan)?;
@@ -220,4 +222,65 @@ fn a_repair_that_is_killed_at_any_call_goes_on() {
         at += 3;
     }
     assert!(at > 60, "{at}");
+}
+
+/// A repair that saved a part of an arena leaves it to a replica to bring back the rest, and a mirror
+/// does not remove that meanwhile.
+#[test]
+fn kept_o13_what_a_rescue_left_is_fetched_afterwards() {
+    let world = World::new(1300);
+    let (id, image) = (world.backup().snapshot.id, world.image());
+    let whole = world.objects.snapshot();
+    let replica = replica_of(&whole);
+    let mut rescued = 0;
+    for name in names_in(&whole, "arenas") {
+        let mut objects = whole.clone();
+        let object = objects.get_mut(&name).unwrap();
+        let (from, to) = (object.len() / 3, object.len() * 3 / 4);
+        object[from..to].fill(0x55);
+        let (memory, backend) = place(objects);
+        let repository = world.open_over(backend.clone()).unwrap();
+        let plan = plan_repair(&*backend, &Silent, &Cancel::new()).unwrap();
+        rescued += repair(&repository, &plan, &Silent, &Cancel::new()).unwrap().rescued;
+        let mirrored = plan_mirror(&repository, &replica)
+            .and_then(|plan| mirror(&repository, &replica, &plan, &Silent, &Cancel::new()));
+        assert!(
+            matches!(mirrored, Ok(_) | Err(RepositoryError::NotMirrored { .. })),
+            "{name}: {mirrored:?}"
+        );
+        repair_from(&world, &backend, &[replica.clone()], true).unwrap();
+        let repository = world.open_over(memory).unwrap();
+        world.assert_holds(&repository, id, &image, &name.to_string());
+        let verified = verify(&repository, VerifyDepth::Data, &Silent, &Cancel::new()).unwrap();
+        assert!(verified.is_sound(), "{name}: {:?}", verified.faults);
+    }
+    assert!(rescued > 0, "an arena was saved in part");
+}
+
+/// What a collection of this copy has removed, and a snapshot of the other needs, comes with that.
+#[test]
+fn kept_o10_a_snapshot_is_fetched_with_all_that_it_needs() {
+    let world = World::new(1000);
+    let first = world.backup().snapshot.id;
+    let (_, copy) = place(world.objects.snapshot());
+    let aside = world.tree().with_extension("aside");
+    std::fs::rename(world.tree(), &aside).unwrap();
+    std::fs::create_dir(world.tree()).unwrap();
+    world.write("other", b"something else");
+    let copied = world.open_over(copy.clone()).unwrap();
+    run(&copied, &options(&world.tree()), &Silent).unwrap();
+    forget(&copied, &[first]).unwrap();
+    let removed = prune(&copied, &ALL, &Silent, &Cancel::new()).unwrap();
+    assert!(removed.carried.arenas_removed > 0);
+    std::fs::remove_dir_all(world.tree()).unwrap();
+    std::fs::rename(&aside, world.tree()).unwrap();
+    let second = world.backup().snapshot.id;
+    let original: Arc<dyn Backend> = world.objects.clone();
+    repair_from(&world, &copy, &[original], true).unwrap();
+    let copied = world.open_over(copy).unwrap();
+    let verified = verify(&copied, VerifyDepth::Data, &Silent, &Cancel::new()).unwrap();
+    assert!(verified.is_sound(), "{:?} {:?}", verified.faults, verified.affected);
+    world.assert_holds(&copied, second, &world.image(), "fetched");
+    prune(&copied, &ALL, &Silent, &Cancel::new()).unwrap();
+    world.assert_holds(&copied, second, &world.image(), "after a prune");
 }

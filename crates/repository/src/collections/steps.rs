@@ -3,10 +3,12 @@
 //! A plan and a verdict have a second copy, created from the bytes that count once those are there:
 //! the name without `.copy` alone decides who was first. Each of the two is enough to know what goes.
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 
 use strongroom_arena::envelope;
 use strongroom_backend::{BackendError, ObjectName};
+use strongroom_base::ArenaId;
 use strongroom_catalog::FormatError;
 
 use super::{End, Selection};
@@ -78,13 +80,18 @@ fn read_at<T>(
         Ok(content) => content,
         Err(RepositoryError::Forged { .. }) => return Ok(Found::Forged),
         Err(RepositoryError::Backend(error)) if error.is_not_found() => return Ok(Found::Missing),
-        Err(error) if error.is_damage() => return Ok(Found::Unreadable(error)),
+        Err(error) if error.is_unreadable() => return Ok(Found::Unreadable(error)),
         Err(error) => return Err(error),
     };
     Ok(match unpack(&content) {
         Ok(made) => Found::Is(made),
         Err(source) => Found::Unreadable(RepositoryError::Format { name: at.clone(), source }),
     })
+}
+
+/// The name of a collection's verdict.
+pub fn verdict_object(number: u64) -> ObjectName {
+    Step::Verdict.object(number)
 }
 
 /// Creates a plan (C3). Returns false if another collector was faster.
@@ -152,14 +159,15 @@ fn copy_whole(repository: &Repository, name: &ObjectName) {
     }
 }
 
-/// Ends a collection all of whose verdict is carried out (C9).
+/// Ends a collection all of whose verdict is carried out (C9), but in these arenas.
 pub fn finish_collection(
     repository: &Repository,
     number: u64,
     verdict: &Selection,
+    put_off: &BTreeSet<ArenaId>,
 ) -> Result<(), RepositoryError> {
     let name = Step::Done.object(number);
-    let end = End::of(repository, number, verdict)?;
+    let end = End::of(repository, number, verdict, put_off)?;
     let object = signed::seal(repository, &name, &end.pack())?;
     if !signed::put(repository, &name, &object)? && read_end(repository, number)?.made().is_none() {
         // It decides nothing, so what is of no use there is replaced.

@@ -1,18 +1,20 @@
 //! Carrying out a verdict (C8). Any process may, any number of times: nothing in a verdict is ever
 //! looked at again.
 
-use std::collections::{BTreeMap, HashSet};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::path::Path;
+use std::sync::{Arc, LazyLock};
 
 use strongroom_arena::{
-    Arena, ArenaName, ArenaStore, Generations, ListedArenas, Rewriting, Source, envelope, rewrite,
+    ARENAS_FOLDER, Arena, ArenaName, ArenaStore, Generations, ListedArenas, Rewriting, Source,
+    envelope, rewrite,
 };
 use strongroom_backend::{Backend, BackendError, ObjectName};
-use strongroom_base::{ArenaId, Cancel, Fingerprint, Monitor, SnapshotId};
+use strongroom_base::{ArenaId, Cancel, Fingerprint, Monitor, Problem, Severity, SnapshotId};
 use strongroom_repository::objects::{SNAPSHOTS_FOLDER, read_whole};
 use strongroom_repository::{
-    ArenaSlots, Collections, Repository, RepositoryError, Selection, SlotSets, finish_collection,
-    list_wishes_and_remarks, snapshot_object,
+    ArenaSlots, Collections, ErrorKind, Repository, RepositoryError, Selection, SlotSets, Wishes,
+    finish_collection, list_wishes_and_remarks, snapshot_object,
 };
 
 /// What was done.
@@ -30,6 +32,9 @@ pub struct Carried {
     pub removed_bytes: u64,
     /// Arenas of the verdict that were not begun, because time was over.
     pub arenas_left: u64,
+    /// Arenas of the verdict that stay as they are: there is no room to rewrite them, they cannot be
+    /// read, or a snapshot needs something of them. They go once nothing needs them.
+    pub arenas_put_off: u64,
 }
 
 impl Carried {
@@ -41,6 +46,27 @@ impl Carried {
         self.rewritten_bytes += other.rewritten_bytes;
         self.removed_bytes += other.removed_bytes;
         self.arenas_left += other.arenas_left;
+        self.arenas_put_off += other.arenas_put_off;
+    }
+}
+
+/// How a verdict is carried out.
+pub struct Way<'w> {
+    /// Snapshots of it that the owner keeps after all.
+    pub kept: &'w HashSet<SnapshotId>,
+    /// Whether no further arena is begun.
+    pub is_late: &'w dyn Fn() -> bool,
+    /// Told of each arena.
+    pub monitor: &'w dyn Monitor,
+    /// Stops it.
+    pub cancel: &'w Cancel,
+}
+
+impl<'w> Way<'w> {
+    /// To the end.
+    pub fn whole(monitor: &'w dyn Monitor, cancel: &'w Cancel) -> Self {
+        static NONE: LazyLock<HashSet<SnapshotId>> = LazyLock::new(HashSet::new);
+        Self { kept: &NONE, is_late: &|| false, monitor, cancel }
     }
 }
 
@@ -48,28 +74,20 @@ impl Carried {
 const TRIES: u32 = 5;
 
 /// Carries out a verdict, and ends its collection, unless it becomes too late.
+///
+/// An arena that cannot be rewritten does not keep the collection open, because no other one could
+/// begin then, and on a full disk nothing could be removed any more. It is put off.
 pub fn carry_out(
     repository: &Repository,
     store: &ArenaStore,
     number: u64,
     verdict: &Selection,
-    is_late: &dyn Fn() -> bool,
-    monitor: &dyn Monitor,
-    cancel: &Cancel,
+    way: &Way<'_>,
 ) -> Result<Carried, RepositoryError> {
+    let Way { kept, is_late, monitor, cancel } = way;
     let mut carried = Carried::default();
-    // A reader that knows no verdict finds no snapshot then, instead of a broken one.
-    for snapshot in &verdict.snapshots {
-        cancel.check()?;
-        carried.snapshots +=
-            u64::from(remove(repository.backend(), &snapshot_object(snapshot.id))?);
-    }
-    let going: HashSet<SnapshotId> = verdict.snapshots.iter().map(|going| going.id).collect();
-    for (snapshot, name) in list_wishes_and_remarks(repository)? {
-        if going.contains(&snapshot) {
-            remove(repository.backend(), &name)?;
-        }
-    }
+    remove_snapshots(repository, verdict, kept, &mut carried, cancel)?;
+    let mut put_off = BTreeSet::new();
     let mut listed = ListedArenas::list(repository.backend())?;
     // What is only removed comes first: on a full disk it makes the room for what is rewritten.
     let is_whole = |(_, slots): &(&ArenaId, &ArenaSlots)| **slots == ArenaSlots::All;
@@ -86,23 +104,79 @@ pub fn carry_out(
         let mut tries = 0;
         match slots {
             ArenaSlots::All => remove_arena(repository, *arena, &listed, &mut carried)?,
-            slots => {
-                while !rewrite_arena(repository, store, *arena, slots, &listed, &mut carried)? {
-                    tries += 1;
-                    if tries == TRIES {
-                        let what = format!("arena {arena}");
-                        let why = "other programs rewrite it".to_owned();
-                        return Err(RepositoryError::NotCollectable { what, why });
+            slots => loop {
+                match rewrite_arena(repository, store, *arena, slots, &listed, &mut carried) {
+                    Ok(true) => break,
+                    Ok(false) => tries += 1,
+                    Err(error) if is_put_off(&error) => {
+                        let path = Some(Path::new(ARENAS_FOLDER).join(arena.to_string()));
+                        let message = &format!("it stays as it is: {error}");
+                        let path = path.as_deref();
+                        monitor.problem(Problem { severity: Severity::Warning, path, message });
+                        put_off.insert(*arena);
+                        break;
                     }
-                    listed = ListedArenas::list(repository.backend())?;
+                    Err(error) => return Err(error),
                 }
-            }
+                if tries == TRIES {
+                    let what = format!("arena {arena}");
+                    let why = "other programs rewrite it".to_owned();
+                    return Err(RepositoryError::NotCollectable { what, why });
+                }
+                listed = ListedArenas::list(repository.backend())?;
+            },
         }
         store.forget(*arena);
         monitor.working_on(arena.to_string().as_ref());
     }
-    finish_collection(repository, number, verdict)?;
+    carried.arenas_put_off = put_off.len() as u64;
+    finish_collection(repository, number, verdict, &put_off)?;
     Ok(carried)
+}
+
+/// Ends a collection that another program has decided, in this copy of the repository or in another,
+/// and that would remove what a snapshot needs: of all its arenas nothing is removed.
+pub fn put_off(
+    repository: &Repository,
+    number: u64,
+    verdict: &Selection,
+    kept: &HashSet<SnapshotId>,
+    cancel: &Cancel,
+) -> Result<Carried, RepositoryError> {
+    let mut carried = Carried::default();
+    remove_snapshots(repository, verdict, kept, &mut carried, cancel)?;
+    let arenas: BTreeSet<ArenaId> = verdict.slots.0.keys().copied().collect();
+    carried.arenas_put_off = arenas.len() as u64;
+    finish_collection(repository, number, verdict, &arenas)?;
+    Ok(carried)
+}
+
+/// Whether an arena stays as it is because of this.
+fn is_put_off(error: &RepositoryError) -> bool {
+    error.kind() == ErrorKind::NoSpace || matches!(error, RepositoryError::NotCollectable { .. })
+}
+
+/// Removes the snapshots of a verdict, and what is said of them; but not those that are kept.
+fn remove_snapshots(
+    repository: &Repository,
+    verdict: &Selection,
+    kept: &HashSet<SnapshotId>,
+    carried: &mut Carried,
+    cancel: &Cancel,
+) -> Result<(), RepositoryError> {
+    // A reader that knows no verdict finds no snapshot then, instead of a broken one.
+    let going = verdict.snapshots.iter().map(|going| going.id);
+    let going: BTreeSet<SnapshotId> = going.filter(|id| !kept.contains(id)).collect();
+    for snapshot in &going {
+        cancel.check()?;
+        carried.snapshots += u64::from(remove(repository.backend(), &snapshot_object(*snapshot))?);
+    }
+    for (snapshot, name) in list_wishes_and_remarks(repository)? {
+        if going.contains(&snapshot) {
+            remove(repository.backend(), &name)?;
+        }
+    }
+    Ok(())
 }
 
 /// Removes what earlier verdicts had removed and a late operation has brought back; not arenas that a
@@ -113,13 +187,14 @@ pub fn sweep(
     is_swept: &dyn Fn(ArenaId) -> bool,
     carried: &mut Carried,
 ) -> Result<(), RepositoryError> {
+    let wishes = Wishes::read(repository)?;
     let listed = ListedArenas::list(repository.backend())?;
     for arena in collections.dead().filter(|arena| is_swept(*arena)) {
         remove_arena(repository, arena, &listed, carried)?;
     }
     for info in repository.backend().list(SNAPSHOTS_FOLDER)? {
         let id = info.name.file().parse::<SnapshotId>();
-        if id.is_ok_and(|id| collections.is_gone(id)) {
+        if id.is_ok_and(|id| collections.is_gone(id) && !wishes.keep_after_all(id)) {
             carried.snapshots += u64::from(remove(repository.backend(), &info.name)?);
         }
     }

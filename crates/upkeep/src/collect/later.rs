@@ -12,7 +12,7 @@ use strongroom_repository::{
     ChunkReader, Collections, Repository, RepositoryError, Selection, Wishes, create_verdict,
 };
 
-use super::carry::carry_out;
+use super::carry::{Way, carry_out};
 use super::{PruneOptions, PruneOutcome, Stage, prune_until};
 use crate::verify::{VerifyDepth, VerifyOutcome, verify};
 
@@ -85,7 +85,7 @@ pub fn undo_prune(
         return Err(RepositoryError::Decided { collection });
     }
     let reader = ChunkReader::new(repository, CacheLimits::default())?;
-    carry_out(repository, reader.store(), collection, &verdict, &|| false, monitor, cancel)?;
+    carry_out(repository, reader.store(), collection, &verdict, &Way::whole(monitor, cancel))?;
     // Only now: while they are in a plan, the wishes cannot be taken back.
     let wishes = Wishes::read(repository)?;
     let (mut snapshots, mut late) = (Vec::new(), Vec::new());

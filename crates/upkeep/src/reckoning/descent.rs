@@ -46,6 +46,8 @@ pub struct Descent<'d> {
     absent: HashMap<Fingerprint, Absent>,
     /// References that are still to be followed.
     rest: Vec<(Role, ChunkRef)>,
+    /// Whether what cannot be read counts as absent, instead of ending the descent.
+    is_lenient: bool,
 }
 
 impl<'d> Descent<'d> {
@@ -65,7 +67,13 @@ impl<'d> Descent<'d> {
             read_elsewhere: HashSet::new(),
             absent: HashMap::new(),
             rest: Vec::new(),
+            is_lenient: false,
         }
+    }
+
+    /// The same, in which what cannot be read counts as absent.
+    pub fn lenient(self) -> Self {
+        Self { is_lenient: true, ..self }
     }
 
     /// The chunks that are not where the references say.
@@ -91,7 +99,13 @@ impl<'d> Descent<'d> {
             if self.was_read(role, &chunk) {
                 continue;
             }
-            let bytes = self.reader.read_metadata(&chunk)?;
+            let bytes = match self.reader.read_metadata(&chunk) {
+                Err(error) if self.is_lenient && (error.is_damage() || error.is_withheld()) => {
+                    self.note_absent(&chunk, snapshot.id);
+                    continue;
+                }
+                other => other?,
+            };
             match role.below() {
                 None => self.entries(&bytes, snapshot.id)?,
                 Some(below) => {
@@ -152,16 +166,21 @@ impl<'d> Descent<'d> {
         }
         let place = chunk.location;
         if !self.remains.holds(place) {
-            if let Some(why) = self.remains.why_unreadable(place) {
+            if let Some(why) = self.remains.why_unreadable(place).filter(|_| !self.is_lenient) {
                 let what = format!("arena {}", place.arena);
                 return Err(RepositoryError::NotCollectable { what, why: why.to_owned() });
             }
-            self.absent.entry(chunk.fingerprint).or_insert(Absent { place, snapshot });
+            self.note_absent(chunk, snapshot);
         }
         if role != (Role::Content { level: 0 }) {
             self.rest.push((role, *chunk));
         }
         Ok(())
+    }
+
+    fn note_absent(&mut self, chunk: &ChunkRef, snapshot: SnapshotId) {
+        let absent = Absent { place: chunk.location, snapshot };
+        self.absent.entry(chunk.fingerprint).or_insert(absent);
     }
 
     /// Whether a chunk was read before in the same role; from now on it was.

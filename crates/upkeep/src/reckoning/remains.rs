@@ -1,7 +1,7 @@
 //! Which slots there will be, once what is condemned is gone.
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use strongroom_arena::{ArenaError, ArenaName, ListedArenas, SlotRef};
 use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Monitor};
@@ -23,6 +23,8 @@ pub struct Remains {
     unsure: BTreeMap<Location, ArenaId>,
     /// Deltas that exist, and lack a base as soon as what is condemned is gone.
     crippled: Places,
+    /// The arenas of the bases that deltas lack.
+    lacking: BTreeSet<ArenaId>,
 }
 
 impl Remains {
@@ -42,6 +44,7 @@ impl Remains {
             unreadable: BTreeMap::new(),
             unsure: BTreeMap::new(),
             crippled: Places::default(),
+            lacking: BTreeSet::new(),
         };
         let mut bases = Places::default();
         for newest in listed.newest() {
@@ -97,6 +100,7 @@ impl Remains {
             deltas.extend(lacks.map(|base| (place, *base)));
         })?;
         for (place, base) in deltas {
+            self.lacking.insert(base.arena);
             if self.unreadable.contains_key(&base.arena) {
                 self.unsure.insert(place, base.arena);
             } else if exist.contains(base) {
@@ -115,6 +119,11 @@ impl Remains {
     /// Whether a place holds a delta that will lack a base because the base goes.
     pub fn is_crippled(&self, place: Location) -> bool {
         self.crippled.contains(place)
+    }
+
+    /// The arenas in which bases are missing.
+    pub fn lacking(&self) -> &BTreeSet<ArenaId> {
+        &self.lacking
     }
 
     fn remove(&mut self, place: Location) {

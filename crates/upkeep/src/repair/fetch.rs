@@ -18,11 +18,12 @@ use strongroom_repository::objects::{
     ARRIVALS_FOLDER, COLLECTIONS_FOLDER, COPY, FORGOTTEN_FOLDER, KEYS_FOLDER, REMARKS_FOLDER,
     SNAPSHOTS_FOLDER, VOUCHERS_FOLDER, bytes_max_of, is_as_named, read_whole, twin,
 };
-use strongroom_repository::{Collections, RepositoryError, arena_bytes_of};
+use strongroom_repository::{Collections, Repository, RepositoryError, arena_bytes_of};
 
 use super::mend::{Mended, replace};
 use super::plan::{RepairPlan, RepairStep};
 use crate::flight::{each_in_flight, requests_between};
+use crate::reckoning::arenas_in_need;
 use crate::replicate::{create, list, refuse_another};
 
 /// The folders that are searched for what is missing, in the order in which it is fetched: a
@@ -335,6 +336,45 @@ pub fn fetch(
         })?;
     }
     Ok(outcome)
+}
+
+/// Fetches what replicas have of arenas that lack something which a snapshot needs: those that a
+/// collection removed before the snapshot came from another copy, and generations that a repair has
+/// saved a part of. An arena is the union of its generations, so each one that comes back adds to it.
+pub fn fetch_needed(
+    repository: &Repository,
+    replicas: &[Arc<dyn Backend>],
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<FetchOutcome, RepositoryError> {
+    let mut outcome = FetchOutcome::default();
+    let backend = repository.backend();
+    let mut tried = HashSet::new();
+    let mut there = BTreeMap::new();
+    for replica in replicas {
+        there.extend(
+            list(&**replica, ARENAS_FOLDER)?.into_iter().map(|info| (info.name, info.bytes)),
+        );
+    }
+    loop {
+        let in_need = arenas_in_need(repository, monitor, cancel)?;
+        let here = list(backend, ARENAS_FOLDER)?.into_iter().map(|info| info.name);
+        let here: HashSet<ObjectName> = here.collect();
+        let is_wanted = |name: &ObjectName| {
+            ArenaName::of(name).is_some_and(|arena| in_need.contains(&arena.id))
+                && !here.contains(name)
+        };
+        let wanted = there.iter().filter(|(name, _)| is_wanted(name));
+        let mut steps = FetchPlan::default();
+        for (name, bytes) in wanted.filter(|(name, _)| tried.insert((*name).clone())) {
+            let (name, needed) = (name.clone(), Needed::Missing);
+            steps.steps.push(FetchStep { name, needed, bytes: *bytes, otherwise: None });
+        }
+        if steps.steps.is_empty() {
+            return Ok(outcome);
+        }
+        outcome.add(fetch(backend, replicas, steps, &mut RepairPlan::default(), monitor, cancel)?);
+    }
 }
 
 /// What became of one object.

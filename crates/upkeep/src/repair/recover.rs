@@ -2,18 +2,20 @@
 //!
 //! The trees still exist; what only the snapshot had said is lost: when it was made, whether it was
 //! complete, how many files it had. A recovered snapshot has its old name and sequence, the label
-//! `recovered`, and counts as incomplete: so it is never `latest`, and nothing is deleted for it.
+//! `recovered`, and counts as incomplete: so it is never `latest`, and nothing is deleted for it. It is
+//! held, because rules would drop it as incomplete although nothing later may have what it has.
 
 use strongroom_arena::CacheLimits;
 use strongroom_backend::Backend;
 use strongroom_base::{Cancel, Monitor, Timestamp};
 use strongroom_catalog::{Recipe, Snapshot, SnapshotStats};
 use strongroom_repository::{
-    ChunkReader, Collections, Found, OwnRecord, Repository, RepositoryError, Session,
+    ChunkReader, Collections, Found, Hold, OwnRecord, Repository, RepositoryError, Session,
     SnapshotEvent, SnapshotWalk, list_snapshots, read_vouchers,
 };
 
 use super::plan::RepairPlan;
+use crate::forget::hold;
 use crate::health::census::{Census, missing_sequences};
 use crate::health::lost::{Known, LostSnapshot, find_lost};
 
@@ -87,6 +89,11 @@ pub fn recover(
         return Err(RepositoryError::OpenCollection { collection: open.number });
     }
     session.commit(&snapshot)?;
+    // It counts as incomplete, and the rules would drop it for the next one that is whole.
+    if lost.was_committed && repository.keys.owner.is_some() {
+        let reason = "it was lost, and a repair has committed it again".to_owned();
+        hold(repository, &[lost.id], &Hold { reason, until: None })?;
+    }
     Ok(())
 }
 

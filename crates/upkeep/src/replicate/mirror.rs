@@ -16,7 +16,7 @@ use strongroom_base::{Cancel, Monitor, Progress, SnapshotId};
 use strongroom_repository::objects::{
     COLLECTIONS_FOLDER, FORGOTTEN_FOLDER, REMARKS_FOLDER, SESSIONS_FOLDER, SNAPSHOTS_FOLDER,
 };
-use strongroom_repository::{Collections, Repository, RepositoryError, SlotSets};
+use strongroom_repository::{Collections, Repository, RepositoryError, SlotSets, Wishes};
 
 use super::plan::{ended, forks, list, refuse_another};
 use super::send::{Sent, Way};
@@ -60,6 +60,7 @@ pub fn plan_mirror(
             id.parse::<SnapshotId>().is_ok_and(|id| collections.is_gone(id))
         }));
     }
+    refuse_held(repository, target, &plan)?;
     plan.remove.extend(old_arenas(repository, target, &collections)?);
     Ok(plan)
 }
@@ -88,7 +89,22 @@ pub fn mirror(
         return Err(RepositoryError::NotMirrored { place: target.describe(), what });
     }
     if !plan.remove.is_empty() {
-        reckon_in(&repository.copy_in(place.clone()), plan, monitor, cancel)?;
+        let reckoned = reckon_in(&repository.copy_in(place.clone()), plan, monitor, cancel);
+        match reckoned {
+            // What is lost here is no reason to remove it there.
+            Err(RepositoryError::Miscounted { snapshot, place: at, .. })
+                if !Collections::read(repository)?.is_dead(at.arena) =>
+            {
+                let what = format!(
+                    "the generation of arena {} that the repository has lacks what snapshot {} \
+                     needs; `strongroom repair --from` this replica brings it back",
+                    at.arena,
+                    snapshot.short()
+                );
+                return Err(RepositoryError::NotMirrored { place: target.describe(), what });
+            }
+            other => other?,
+        }
     }
     let mut outcome = MirrorOutcome::default();
     let mut progress =
@@ -165,6 +181,27 @@ fn refuse_own(
         count => {
             not_mirrored(format!("{count} snapshots in it are lost in the repository, or its own"))
         }
+    }
+}
+
+/// Fails if the replica holds a snapshot that would go: no collection has asked for that hold.
+fn refuse_held(
+    repository: &Repository,
+    target: &Arc<dyn Backend>,
+    plan: &MirrorPlan,
+) -> Result<(), RepositoryError> {
+    let ids = plan.remove.iter().filter(|info| info.name.folder() == SNAPSHOTS_FOLDER);
+    let ids: Vec<SnapshotId> = ids.filter_map(|info| info.name.file().parse().ok()).collect();
+    if ids.is_empty() {
+        return Ok(());
+    }
+    let wishes = Wishes::read(&repository.copy_in(target.clone()))?;
+    match ids.into_iter().find(|id| wishes.hold(*id).is_some()) {
+        None => Ok(()),
+        Some(id) => Err(RepositoryError::NotMirrored {
+            place: target.describe(),
+            what: format!("snapshot {} is held in it, and removed in the repository", id.short()),
+        }),
     }
 }
 

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use strongroom_backend::Backend;
 use strongroom_base::units::{bytes_text, count_text, counted};
+use strongroom_repository::Repository;
 use strongroom_upkeep::{
-    FetchOutcome, FetchPlan, FetchStep, Known, Needed, RepairPlan, fetch, plan_fetch, replicate,
+    FetchOutcome, FetchPlan, FetchStep, Known, Needed, RepairPlan, fetch, fetch_needed, plan_fetch,
+    replicate,
 };
 
 use crate::context::Context;
@@ -33,6 +35,16 @@ impl Fetching<'_> {
         let monitor = self.context.terminal.monitor(Words::objects("fetched"));
         let cancel = &self.context.cancel;
         let done = fetch(self.backend, self.replicas, steps, plan, &monitor, cancel);
+        monitor.finish();
+        self.outcome.add(done?);
+        Ok(())
+    }
+
+    /// Fetches what replicas have of arenas that lack something which a snapshot needs.
+    pub fn run_needed(&mut self, repository: &Repository) -> Result<(), CliError> {
+        let monitor = self.context.terminal.monitor(Words::objects("fetched"));
+        let cancel = &self.context.cancel;
+        let done = fetch_needed(repository, self.replicas, &monitor, cancel);
         monitor.finish();
         self.outcome.add(done?);
         Ok(())
