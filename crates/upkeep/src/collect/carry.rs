@@ -75,6 +75,7 @@ pub fn carry_out(
     let is_whole = |(_, slots): &(&ArenaId, &ArenaSlots)| **slots == ArenaSlots::All;
     let parts = verdict.slots.0.iter().filter(|of| !is_whole(of));
     let in_order = verdict.slots.0.iter().filter(is_whole).chain(parts);
+    let mut blocked = None;
     for (place, (arena, slots)) in in_order.enumerate() {
         cancel.check()?;
         // One at least: a limit that is shorter than the marking would never let anything go.
@@ -86,23 +87,42 @@ pub fn carry_out(
         let mut tries = 0;
         match slots {
             ArenaSlots::All => remove_arena(repository, *arena, &listed, &mut carried)?,
-            slots => {
-                while !rewrite_arena(repository, store, *arena, slots, &listed, &mut carried)? {
-                    tries += 1;
-                    if tries == TRIES {
-                        let what = format!("arena {arena}");
-                        let why = "other programs rewrite it".to_owned();
-                        return Err(RepositoryError::NotCollectable { what, why });
+            slots => loop {
+                match rewrite_arena(repository, store, *arena, slots, &listed, &mut carried) {
+                    Ok(true) => break,
+                    Ok(false) if tries + 1 < TRIES => {
+                        tries += 1;
+                        listed = ListedArenas::list(repository.backend())?;
                     }
-                    listed = ListedArenas::list(repository.backend())?;
+                    Ok(false) => {
+                        return Err(not_now(*arena, "other programs rewrite it"));
+                    }
+                    // The others do not wait for it.
+                    Err(error @ RepositoryError::NotCollectable { .. }) => {
+                        blocked.get_or_insert(error);
+                        break;
+                    }
+                    Err(error) => return Err(error),
                 }
-            }
+            },
         }
         store.forget(*arena);
         monitor.working_on(arena.to_string().as_ref());
     }
-    finish_collection(repository, number, verdict)?;
-    Ok(carried)
+    match blocked {
+        Some(error) => Err(error),
+        None => {
+            finish_collection(repository, number, verdict)?;
+            Ok(carried)
+        }
+    }
+}
+
+/// Why a part of a verdict cannot be carried out now. The collection stays open until it can, so what
+/// the verdict names is held: writers use no slot of it, which a later try would take from them.
+fn not_now(arena: ArenaId, why: &str) -> RepositoryError {
+    let (what, why) = (format!("arena {arena}"), why.to_owned());
+    RepositoryError::NotCollectable { what, why }
 }
 
 /// Removes what earlier verdicts had removed and a late operation has brought back; not arenas that a
@@ -179,7 +199,7 @@ fn rewrite_arena(
     let sorted = store.sort_generations(generations)?;
     if sorted.is_contested {
         // Nothing is rewritten, and nothing removed, for which a planted generation may be taken.
-        return Ok(true);
+        return Err(not_now(arena, "another domain has claimed it since it was condemned"));
     }
     let Some(sources) = read_sources(repository, store, arena, &sorted)? else { return Ok(false) };
     let goes = |slot| slots.contains(slot);
@@ -192,8 +212,7 @@ fn rewrite_arena(
         // Above all others, so that none is left that could be taken for it.
         let made_of = SlotSets(BTreeMap::from([(arena, slots.clone())])).pack();
         let Some(name) = greatest.name.rewritten(&made_of) else {
-            // The last number is taken: it stays as it is.
-            return Ok(true);
+            return Err(not_now(arena, "a generation with the last number is in its way"));
         };
         let rewriting = Rewriting {
             generation: name.generation,
