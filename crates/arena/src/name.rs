@@ -42,6 +42,11 @@ impl ArenaName {
         Some(Self { generation: self.generation.checked_add(step)?, ..self })
     }
 
+    /// Whether there are numbers above this one for every rewriting.
+    pub fn has_room_above(self) -> bool {
+        self.generation.checked_add(1 + u32::from(u16::MAX)).is_some()
+    }
+
     /// The name of its object.
     pub fn object(self) -> ObjectName {
         ObjectName::new(ARENAS_FOLDER, self)

@@ -46,6 +46,18 @@ pub struct SizeLimits {
     pub record_snapshots_max: usize,
     /// Sessions whose secrets it keeps.
     pub record_sessions_max: usize,
+    /// Bytes of an arena's summary, before compression: an arena that has so many is closed, after
+    /// the block that it has come to.
+    pub summary_bytes_max: usize,
+    /// Arenas that one object vouches for.
+    pub vouchers_max: usize,
+    /// Bytes of objects that a verb holds which moves many between two places. One object may have
+    /// more; then it is alone.
+    pub flight_bytes_max: u64,
+    /// Files and lists of names that a verification names.
+    pub affected_max: usize,
+    /// References to greater slots are not remembered as good.
+    pub good_slots_max: usize,
 }
 
 impl SizeLimits {
@@ -72,6 +84,16 @@ impl SizeLimits {
         linked_max: 100_000,
         record_snapshots_max: 16,
         record_sessions_max: 16 << 10,
+        // A quarter of what a reader accepts; a block may follow. Some 400,000 chunks.
+        summary_bytes_max: 16 << 20,
+        // Some 11 MiB.
+        vouchers_max: 100_000,
+        flight_bytes_max: 64 << 20,
+        // Some 20 MiB of memory. A directory that holds itself twice, level upon level, would have
+        // more losses than there is memory.
+        affected_max: 100_000,
+        // No arena has them, though a hostile reference may.
+        good_slots_max: 1 << 20,
     };
 
     /// For tests: each small, or that of the program. A recipe of a thousand chunks still has fewer
@@ -99,6 +121,11 @@ impl SizeLimits {
             linked_max: draws.pick([1, usual.linked_max]),
             record_snapshots_max: draws.pick([1, usual.record_snapshots_max]),
             record_sessions_max: draws.pick([2, usual.record_sessions_max]),
+            summary_bytes_max: draws.pick([1, 400, usual.summary_bytes_max]),
+            vouchers_max: draws.pick([1, 3, usual.vouchers_max]),
+            flight_bytes_max: draws.pick([1, 60_000, usual.flight_bytes_max]),
+            affected_max: draws.pick([1, 10, usual.affected_max]),
+            good_slots_max: draws.pick([1, 4, usual.good_slots_max]),
         }
     }
 }

@@ -59,11 +59,21 @@ pub enum Regime {
     LinksFull,
     /// The record of a machine dropped a snapshot or a session.
     RecordFull,
+    /// An arena was closed because its summary was long.
+    ArenaOfSlots,
+    /// Vouchers were written in several objects.
+    VouchersCut,
+    /// An object waited because others in flight had too many bytes.
+    FlightFull,
+    /// More was lost than a verification names.
+    LossesCut,
+    /// A good reference was not remembered, because its slot is great.
+    SlotNotMarked,
 }
 
 impl Regime {
     /// All of them.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 29] = [
         Self::RecipeWithNode,
         Self::RecipeOfDepth3,
         Self::TreeOfChunks,
@@ -88,6 +98,11 @@ impl Regime {
         Self::AheadFull,
         Self::LinksFull,
         Self::RecordFull,
+        Self::ArenaOfSlots,
+        Self::VouchersCut,
+        Self::FlightFull,
+        Self::LossesCut,
+        Self::SlotNotMarked,
     ];
 
     /// How often it was met in this process; always zero if nothing is counted.

@@ -237,6 +237,14 @@ impl Collector {
         let collection = world.store.collection(number);
         self.at = match (collection.plan, collection.verdict) {
             (_, Some(verdict)) => return self.carry_out(verdict),
+            (Some(_), None) if collection.is_torn && scope.has(Mutant::RemovesATornPlan) => {
+                At::RemovePlan
+            }
+            // Nothing goes: what the plan condemned is not known.
+            (Some(_), None) if collection.is_torn => {
+                self.verdict = Some(Verdict::default());
+                At::CreateVerdict
+            }
             (Some(plan), None) => {
                 self.plan = plan;
                 At::ListWriters

@@ -119,7 +119,8 @@ impl Forgetter {
                 };
             }
             (Step::Read, At::LookForPlan) => {
-                let Collection { plan, verdict, .. } = world.store.collection(1);
+                let collection = world.store.collection(1);
+                let (plan, verdict) = (collection.readable_plan(), collection.verdict);
                 let has_it = plan.is_some_and(|plan| plan.forgotten.has(snapshot));
                 let is_open = verdict.is_none() && has_it;
                 self.at = if is_open { At::Rescind(1) } else { At::Stopped };
@@ -151,7 +152,8 @@ impl Forgetter {
                 self.at = if is_done { At::First(1) } else { At::TakeBack };
             }
             (Step::Read, At::First(number)) => {
-                let Collection { plan, verdict, .. } = world.store.collection(number);
+                let collection = world.store.collection(number);
+                let (plan, verdict) = (collection.readable_plan(), collection.verdict);
                 let seen = match scope.has(Mutant::ReadsVerdictsBeforePlans) {
                     true => Seen::Verdict(verdict),
                     false => Seen::Plan(plan),
@@ -159,7 +161,8 @@ impl Forgetter {
                 self.at = At::Second(number, seen);
             }
             (Step::Read, At::Second(number, seen)) => {
-                let Collection { plan, verdict, .. } = world.store.collection(number);
+                let collection = world.store.collection(number);
+                let (plan, verdict) = (collection.readable_plan(), collection.verdict);
                 self.at = match seen {
                     Seen::Plan(plan) => self.judge(number, plan, verdict, scope, world),
                     // It knows at least that there was a plan.

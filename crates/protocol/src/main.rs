@@ -18,6 +18,7 @@
 mod agreement;
 mod collector;
 mod forgetter;
+mod histories;
 mod model;
 mod mutant;
 mod properties;
@@ -37,6 +38,7 @@ use std::time::Instant;
 use stateright::{Checker, HasDiscoveries, Model, Path};
 
 use crate::agreement::Agreement;
+use crate::histories::Histories;
 use crate::model::{Action, State};
 use crate::scope::Scope;
 
@@ -75,6 +77,16 @@ impl Shown for Agreement {
     }
 }
 
+impl Shown for Histories {
+    fn name(&self) -> String {
+        self.mistake.map_or(self.name.to_owned(), |mistake| format!("{mistake:?}"))
+    }
+
+    fn describe(_: &histories::State, action: histories::Step) -> String {
+        format!("{action:?}")
+    }
+}
+
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let Some(name) = arguments.first().filter(|argument| !argument.starts_with('-')) {
@@ -83,6 +95,17 @@ fn main() -> ExitCode {
         let agreements = [agreement::scopes(true), agreement::mutants()].concat();
         if let Some(found) = agreements.iter().find(|found| found.name() == *name) {
             return exit(match found.mutant {
+                Some(_) => does_harm(*found),
+                None => holds(*found),
+            });
+        }
+        let harmless = histories::harmless();
+        let histories = [histories::scopes(true), histories::mutants()].concat();
+        if let Some(found) = harmless.iter().find(|found| found.name() == *name) {
+            return exit(holds(*found));
+        }
+        if let Some(found) = histories.iter().find(|found| found.name() == *name) {
+            return exit(match found.mistake {
                 Some(_) => does_harm(*found),
                 None => holds(*found),
             });
@@ -108,8 +131,14 @@ fn main() -> ExitCode {
     for scope in agreement::scopes(is_whole) {
         is_right &= holds(scope);
     }
+    for scope in histories::scopes(is_whole).into_iter().chain(histories::harmless()) {
+        is_right &= holds(scope);
+    }
     println!();
     for scope in agreement::mutants() {
+        is_right &= does_harm(scope);
+    }
+    for scope in histories::mutants() {
         is_right &= does_harm(scope);
     }
     for scope in scopes::mutants() {

@@ -29,6 +29,8 @@ pub enum Action {
     Forgetter(forgetter::Step),
     Repairer(repairer::Step),
     Land(Op),
+    /// The plan of this collection can no longer be read, nor its copy.
+    Tear(u8),
 }
 
 impl State {
@@ -52,6 +54,7 @@ impl State {
                 ("repairer".to_owned(), place, format!("{step:?}"))
             }
             Action::Land(op) => ("store".to_owned(), None, format!("lands {op:?}")),
+            Action::Tear(number) => ("store".to_owned(), None, format!("tears plan {number}")),
         };
         format!("{who:12} {:24} {step}", place.unwrap_or_default())
     }
@@ -88,6 +91,10 @@ impl Model for Scope {
             repairer.steps(&state.world, &mut |step| actions.push(Action::Repairer(step)));
         }
         actions.extend(state.world.store.pending.iter().copied().map(Action::Land));
+        if state.world.tears {
+            let has_plan = |number: &u8| state.world.store.collection(*number).plan.is_some();
+            actions.extend((1..=self.collections).filter(has_plan).map(Action::Tear));
+        }
     }
 
     fn next_state(&self, last: &State, action: Action) -> Option<State> {
@@ -110,6 +117,10 @@ impl Model for Scope {
             Action::Land(op) => {
                 state.world.store.land(op);
                 state.world.note_tombstones();
+            }
+            Action::Tear(number) => {
+                state.world.tears = false;
+                state.world.store.collection_mut(number).is_torn = true;
             }
         }
         Some(state)

@@ -60,4 +60,8 @@ pub enum Mutant {
     UndoRemovesThePlan,
     /// A wish is taken back by the removal of its object.
     WishesAreRemoved,
+    /// W2 takes a plan that cannot be read for none.
+    PassesOverATornPlan,
+    /// C1 removes a plan that cannot be read, and makes another.
+    RemovesATornPlan,
 }

@@ -38,6 +38,8 @@ pub struct Scope {
     pub undoes: bool,
     /// A process repairs an arena in its place, or rescues it.
     pub repairer: bool,
+    /// A plan and its copy can no longer be read, at any time; once.
+    pub tears: bool,
     /// How many answers are lost at most.
     pub lost_answers: u8,
     /// How sessions are decided.

@@ -18,6 +18,7 @@ const BASIC: Scope = Scope {
     forgetter: false,
     undoes: false,
     repairer: false,
+    tears: false,
     lost_answers: 0,
     decision: Decision::OneName,
     mutant: None,
@@ -58,6 +59,13 @@ pub fn small() -> Vec<Scope> {
         },
         Scope { name: "condemned, and brought back", collections: 2, ..BROUGHT_BACK },
         Scope { name: "a repairer", repairer: true, ..BASIC },
+        Scope { name: "a plan cannot be read", tears: true, collectors: 2, ..FINDING },
+        Scope {
+            name: "taken back from a plan that cannot be read",
+            tears: true,
+            collections: 2,
+            ..BROUGHT_BACK
+        },
         Scope { name: "two names", decision: Decision::TwoNames, lost_answers: 1, ..BASIC },
     ]
 }
@@ -131,6 +139,8 @@ pub fn mutants() -> Vec<Scope> {
         with(M::MarksTooLittleAndReckonsOnce, BASIC),
         with(M::UndoRemovesThePlan, BROUGHT_BACK),
         with(M::WishesAreRemoved, Scope { writers: 0, ..taken_back }),
+        with(M::PassesOverATornPlan, Scope { tears: true, ..BASIC }),
+        with(M::RemovesATornPlan, Scope { tears: true, collectors: 2, ..FINDING }),
     ]
 }
 

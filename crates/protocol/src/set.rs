@@ -8,6 +8,7 @@ pub struct Set(u16);
 
 impl Set {
     pub const EMPTY: Self = Self(0);
+    pub const ALL: Self = Self(u16::MAX);
 
     pub fn of(members: &[u8]) -> Self {
         members.iter().copied().collect()

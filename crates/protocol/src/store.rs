@@ -58,6 +58,11 @@ pub struct Plan {
     pub condemned: Set,
 }
 
+impl Plan {
+    /// What is known of a plan that cannot be read: it may name anything.
+    pub const TORN: Self = Self { forgotten: Set::ALL, condemned: Set::ALL };
+}
+
 /// `collections/N.verdict`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Verdict {
@@ -77,8 +82,17 @@ pub struct Verdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Collection {
     pub plan: Option<Plan>,
+    /// The plan exists and cannot be read.
+    pub is_torn: bool,
     pub verdict: Option<Verdict>,
     pub done: bool,
+}
+
+impl Collection {
+    /// The plan, as who reads it finds it.
+    pub fn readable_plan(&self) -> Option<Plan> {
+        if self.is_torn { self.plan.map(|_| Plan::TORN) } else { self.plan }
+    }
 }
 
 /// What is sent to the store.
@@ -206,7 +220,10 @@ impl Store {
             Op::CreatePlan(number, plan) => {
                 return create(&mut self.collection_mut(number).plan, plan);
             }
-            Op::RemovePlan(number) => self.collection_mut(number).plan = None,
+            Op::RemovePlan(number) => {
+                let collection = self.collection_mut(number);
+                (collection.plan, collection.is_torn) = (None, false);
+            }
             Op::CreateVerdict(number, verdict) => {
                 return create(&mut self.collection_mut(number).verdict, verdict);
             }
@@ -233,7 +250,7 @@ impl Store {
         self.collections.get(usize::from(number) - 1).copied().unwrap_or_default()
     }
 
-    fn collection_mut(&mut self, number: u8) -> &mut Collection {
+    pub fn collection_mut(&mut self, number: u8) -> &mut Collection {
         &mut self.collections[usize::from(number) - 1]
     }
 

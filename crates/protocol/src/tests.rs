@@ -6,6 +6,7 @@ use std::hash::Hash;
 use stateright::{Checker, Expectation, HasDiscoveries, Model};
 
 use crate::agreement;
+use crate::histories;
 use crate::scopes;
 
 /// The properties that do not hold.
@@ -22,6 +23,22 @@ where
         checker.discovery(property.name).is_some() != is_example
     });
     failed.map(|property| property.name).collect()
+}
+
+/// Whether some property is violated that must always hold.
+fn does_harm<M>(scope: M) -> bool
+where
+    M: Model<State: Clone + Debug + Hash + Send + Sync, Action: Clone + PartialEq>,
+    M: Clone + Send + Sync + 'static,
+    M::State: PartialEq + 'static,
+{
+    let checker = scope.clone().checker().threads(2).finish_when(HasDiscoveries::AnyFailures);
+    let checker = checker.spawn_bfs().join();
+    let mut properties = scope.properties().into_iter();
+    properties.any(|property| {
+        let is_example = matches!(property.expectation, Expectation::Sometimes);
+        !is_example && checker.discovery(property.name).is_some()
+    })
 }
 
 #[test]
@@ -41,7 +58,21 @@ fn creators_agree() {
 #[test]
 fn each_mistake_of_a_creator_does_harm() {
     for scope in agreement::mutants() {
-        assert_ne!(failures(scope), [""; 0], "{scope:?}");
+        assert!(does_harm(scope), "{scope:?}");
+    }
+}
+
+#[test]
+fn generations_of_two_histories_and_of_a_thief_lose_nothing() {
+    for scope in histories::scopes(false).into_iter().chain(histories::harmless()) {
+        assert_eq!(failures(scope), [""; 0], "{scope:?}");
+    }
+}
+
+#[test]
+fn each_mistake_with_generations_does_harm() {
+    for scope in histories::mutants() {
+        assert!(does_harm(scope), "{scope:?}");
     }
 }
 
@@ -55,13 +86,6 @@ fn two_faults_are_harmless_alone() {
 #[test]
 fn each_mutant_does_harm() {
     for scope in scopes::mutants() {
-        let checker = scope.checker().threads(2).finish_when(HasDiscoveries::AnyFailures);
-        let checker = checker.spawn_bfs().join();
-        let mut properties = scope.properties().into_iter();
-        let is_caught = properties.any(|property| {
-            let is_example = matches!(property.expectation, Expectation::Sometimes);
-            !is_example && checker.discovery(property.name).is_some()
-        });
-        assert!(is_caught, "{:?}", scope.mutant);
+        assert!(does_harm(scope), "{:?}", scope.mutant);
     }
 }

@@ -40,6 +40,8 @@ pub struct World {
     pub past: Past,
     /// Answers that may still be lost.
     pub lost_answers: u8,
+    /// A plan may still become unreadable.
+    pub tears: bool,
 }
 
 impl World {
@@ -66,6 +68,7 @@ impl World {
             chunks,
             past: Past { acknowledged: Set::of(&[0, 1]), ..Past::default() },
             lost_answers: scope.lost_answers,
+            tears: scope.tears,
         }
     }
 

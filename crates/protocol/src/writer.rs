@@ -251,7 +251,12 @@ impl Writer {
                 self.at = At::Look;
             }
             At::Confirm => self.begin_again(scope, world),
-            At::Plan(number) => self.at = At::List(number, world.store.collection(number).plan),
+            At::Plan(number) => {
+                let collection = world.store.collection(number);
+                let is_passed_over = collection.is_torn && scope.has(Mutant::PassesOverATornPlan);
+                let plan = collection.readable_plan().filter(|_| !is_passed_over);
+                self.at = At::List(number, plan);
+            }
             At::List(number, plan) => {
                 self.present = world.store.present();
                 self.at = At::Verdict(number, plan);

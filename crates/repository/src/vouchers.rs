@@ -8,6 +8,7 @@ use strongroom_backend::ObjectName;
 use strongroom_base::entropy::random_array;
 use strongroom_base::keys::OwnerKeys;
 use strongroom_base::keys::derive_object_key;
+use strongroom_base::regimes::{Regime, reached_if};
 use strongroom_base::seal::{SIGNATURE_BYTES, SealKey};
 use strongroom_base::{RepositoryId, VoucherId};
 
@@ -36,8 +37,19 @@ pub fn read_vouchers(repository: &Repository) -> Result<Vec<Voucher>, Repository
     Ok(vouchers)
 }
 
-/// Vouches for arenas. Every chunk in them must have been compared with its fingerprint.
+/// Vouches for arenas, in as many objects as they need. Every chunk in them must have been compared
+/// with its fingerprint.
 pub fn write_vouchers(
+    repository: &Repository,
+    vouchers: &[Voucher],
+) -> Result<Vec<VoucherId>, RepositoryError> {
+    let parts = vouchers.chunks(repository.limits.vouchers_max);
+    let written: Result<Vec<_>, _> = parts.map(|part| write_object(repository, part)).collect();
+    reached_if(vouchers.len() > repository.limits.vouchers_max, Regime::VouchersCut);
+    written
+}
+
+fn write_object(
     repository: &Repository,
     vouchers: &[Voucher],
 ) -> Result<VoucherId, RepositoryError> {

@@ -216,6 +216,10 @@ impl<'s> Actor<'s> {
                 shared.ledger.counts.waited += u64::from(!outcome.waiting.is_empty());
             }
             Err(RepositoryError::OtherCollector { .. }) => {}
+            Err(error @ RepositoryError::Miscounted { .. }) => {
+                // Whatever the weather: the marks and the second reckoning differ.
+                shared.ledger.lose(format!("a collection miscounted: {error}"));
+            }
             Err(error) => {
                 shared.note(self.number, "cannot collect", "", &error.to_string());
                 expect_no_answer(shared, "a collection", &error.to_string());

@@ -3,8 +3,9 @@
 use strongroom_base::regimes::{ARE_COUNTED, Regime, table};
 
 /// Those that schedules must meet: all that its verbs have. Only the model of the engine verifies,
-/// repairs and restores, and only its machines have keys that may not read.
-pub const MET: [Regime; 13] = [
+/// repairs, restores and replicates, which takes several threads of one program; only its trees have
+/// more than one entry, and only its machines have keys that may not read.
+pub const MET: [Regime; 15] = [
     Regime::RecipeWithNode,
     Regime::RecipeOfDepth3,
     Regime::TreeWithNode,
@@ -18,6 +19,8 @@ pub const MET: [Regime; 13] = [
     Regime::IndexOfSegments,
     Regime::PlanCutOfSlots,
     Regime::PlanCutOfSnapshots,
+    Regime::EndCut,
+    Regime::ArenaOfSlots,
 ];
 
 /// Schedules after which each of them must have been met.

@@ -19,11 +19,11 @@ use strongroom_arena::envelope::format::{HEADER_BYTES, Header, unpack_table};
 use strongroom_arena::envelope::proof::{CHALLENGE_BYTES, Challenge, Form, Proof, ShardProof};
 use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName, Withheld};
 use strongroom_base::entropy::random_array;
-use strongroom_base::{Cancel, Entropy, Monitor, Problem, Progress, Severity};
+use strongroom_base::{Cancel, Entropy, Monitor, Problem, Progress, Severity, SizeLimits};
 use strongroom_repository::objects::is_as_named;
 use strongroom_repository::{RepositoryError, arena_bytes_of};
 
-use crate::flight::{each_in_flight, requests_between};
+use crate::flight::{Flight, each_in_flight};
 use crate::health::fault::{Fault, look_whole};
 use crate::replicate::{FOLDERS_COPIED, list, refuse_another};
 use crate::verify::{VerifyDepth, is_in_sample};
@@ -167,7 +167,7 @@ pub fn audit_replica(
         ..Progress::default()
     };
     audit.draw(&asked);
-    let requests = requests_between(backend, replica);
+    let flight = Flight::between(backend, replica, &SizeLimits::DEFAULT);
     let work = |info: &ObjectInfo| audit.ask(info, here.get(&info.name).copied());
     let mut take = |info: &ObjectInfo, found: Found| {
         monitor.working_on(info.name.as_str().as_ref());
@@ -203,7 +203,7 @@ pub fn audit_replica(
         progress.bytes += info.bytes;
         monitor.progress(&progress);
     };
-    each_in_flight(&asked, requests, cancel, &work, &mut take)?;
+    each_in_flight(&asked, flight, cancel, &work, &mut take)?;
     outcome.faults.sort_by(|one, other| one.0.cmp(&other.0));
     outcome.withheld.sort();
     outcome.wire_bytes = audit.wire.into_inner();

@@ -5,32 +5,44 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crossbeam_channel::bounded;
 use strongroom_backend::{Backend, ObjectInfo};
-use strongroom_base::Cancel;
+use strongroom_base::regimes::{Regime, reached_if};
+use strongroom_base::{Cancel, SizeLimits};
 use strongroom_repository::RepositoryError;
 
 /// The most requests at a time: more gain little, and each holds an object in memory.
 const REQUESTS_MAX: usize = 16;
-/// The most bytes of objects in memory. One object may have more; then it is alone.
-const BYTES_MAX: u64 = 64 << 20;
 
-/// How many requests are worth making if objects go from one place to another.
-pub fn requests_between(one: &dyn Backend, other: &dyn Backend) -> usize {
-    let processors = std::thread::available_parallelism().map_or(1, usize::from).min(2);
-    let wanted = one.promises().in_flight.max(other.promises().in_flight);
-    wanted.max(processors).min(REQUESTS_MAX)
+/// How much is in flight at a time.
+#[derive(Debug, Clone, Copy)]
+pub struct Flight {
+    /// Requests.
+    pub requests: usize,
+    /// Bytes of objects in memory. One object may have more; then it is alone.
+    pub bytes_max: u64,
 }
 
-/// Calls `work` for each object on `requests` threads, and `take` with each result on this one, in
-/// any order. After the first error no other object is begun, and that error is returned.
+impl Flight {
+    /// As much as is worth it if objects go from one place to another.
+    pub fn between(one: &dyn Backend, other: &dyn Backend, limits: &SizeLimits) -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from).min(2);
+        let wanted = one.promises().in_flight.max(other.promises().in_flight);
+        let requests = wanted.max(processors).min(REQUESTS_MAX);
+        Self { requests, bytes_max: limits.flight_bytes_max }
+    }
+}
+
+/// Calls `work` for each object on so many threads, and `take` with each result on this one, in any
+/// order. After the first error no other object is begun, and that error is returned.
 pub fn each_in_flight<T: Send>(
     objects: &[ObjectInfo],
-    requests: usize,
+    flight: Flight,
     cancel: &Cancel,
     work: &(dyn Fn(&ObjectInfo) -> Result<T, RepositoryError> + Sync),
     take: &mut dyn FnMut(&ObjectInfo, T),
 ) -> Result<(), RepositoryError> {
+    let Flight { requests, bytes_max } = flight;
     let (next, is_over, budget) =
-        (AtomicUsize::new(0), AtomicBool::new(false), Budget::new(BYTES_MAX));
+        (AtomicUsize::new(0), AtomicBool::new(false), Budget::new(bytes_max));
     let mut failed = None;
     std::thread::scope(|scope| {
         let (send, receive) = bounded(requests);
@@ -88,6 +100,7 @@ impl Budget {
     fn take(&self, bytes: u64) -> Held<'_> {
         let bytes = bytes.min(self.max);
         let mut taken = self.taken();
+        reached_if(*taken + bytes > self.max, Regime::FlightFull);
         while *taken + bytes > self.max {
             taken = self.freed.wait(taken).unwrap_or_else(PoisonError::into_inner);
         }
@@ -115,6 +128,12 @@ mod tests {
 
     use super::*;
 
+    const BYTES_MAX: u64 = SizeLimits::DEFAULT.flight_bytes_max;
+
+    fn flight(requests: usize) -> Flight {
+        Flight { requests, bytes_max: BYTES_MAX }
+    }
+
     fn objects(count: u64, bytes: u64) -> Vec<ObjectInfo> {
         let name = |number| ObjectName::new("arenas", number);
         (0..count).map(|number| ObjectInfo { name: name(number), bytes }).collect()
@@ -132,7 +151,7 @@ mod tests {
             now.fetch_sub(info.bytes, Ordering::SeqCst);
             Ok(info.name.clone())
         };
-        each_in_flight(&objects, 8, &Cancel::new(), &work, &mut |info, name| {
+        each_in_flight(&objects, flight(8), &Cancel::new(), &work, &mut |info, name| {
             assert_eq!(info.name, name);
             seen.push(name);
         })
@@ -151,12 +170,13 @@ mod tests {
             "7" => Err(BackendError::NotFound { name: info.name.clone() }.into()),
             _ => Ok(()),
         };
-        let done = each_in_flight(&objects, 4, &Cancel::new(), &work, &mut |_, ()| taken += 1);
+        let done =
+            each_in_flight(&objects, flight(4), &Cancel::new(), &work, &mut |_, ()| taken += 1);
         assert!(done.is_err());
         assert!((7..=19).contains(&taken), "{taken}");
         let stopped = Cancel::new();
         stopped.cancel();
-        let done = each_in_flight(&objects, 4, &stopped, &work, &mut |_, ()| {});
+        let done = each_in_flight(&objects, flight(4), &stopped, &work, &mut |_, ()| {});
         assert!(matches!(done, Err(RepositoryError::Cancelled(_))));
     }
 }

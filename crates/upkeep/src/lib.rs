@@ -43,6 +43,7 @@ pub use repair::{
 };
 pub use replicate::{
     CopyOutcome, CopyPlan, MirrorOutcome, MirrorPlan, mirror, plan_mirror, plan_replica, replicate,
+    replicate_within,
 };
 pub use stats::{
     ArenaTotals, Cost, CostOwner, Growth, GrowthPoint, RepositoryStats, SnapshotStat, growth_stats,

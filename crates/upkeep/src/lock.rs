@@ -4,11 +4,11 @@
 //! a thief who takes it over can shorten no lock.
 
 use strongroom_backend::{Backend, BackendError, ObjectInfo};
-use strongroom_base::{Cancel, Monitor, Progress, Timestamp};
+use strongroom_base::{Cancel, Monitor, Progress, SizeLimits, Timestamp};
 use strongroom_repository::RepositoryError;
 use strongroom_repository::objects::{SESSIONS_FOLDER, list_objects};
 
-use crate::flight::{each_in_flight, requests_between};
+use crate::flight::{Flight, each_in_flight};
 
 /// What was locked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -47,8 +47,8 @@ pub fn lock(
         Err(BackendError::NotFound { .. }) => Ok(false),
         Err(error) => Err(error.into()),
     };
-    let requests = requests_between(backend, backend);
-    each_in_flight(&objects, requests, cancel, &work, &mut |info, is_there| {
+    let flight = Flight::between(backend, backend, &SizeLimits::DEFAULT);
+    each_in_flight(&objects, flight, cancel, &work, &mut |info, is_there| {
         match is_there {
             true => {
                 outcome.locked += 1;

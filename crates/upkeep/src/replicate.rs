@@ -30,11 +30,11 @@ use std::collections::HashSet;
 
 use strongroom_arena::ARENAS_FOLDER;
 use strongroom_backend::{Backend, ObjectInfo, ObjectName, Withheld};
-use strongroom_base::{Cancel, Monitor, Problem, Progress, Severity};
+use strongroom_base::{Cancel, Monitor, Problem, Progress, Severity, SizeLimits};
 use strongroom_repository::objects::{COLLECTIONS_FOLDER, SNAPSHOTS_FOLDER};
 use strongroom_repository::{RepositoryError, arena_bytes_of};
 
-use crate::flight::{each_in_flight, requests_between};
+use crate::flight::{Flight, each_in_flight};
 use plan::{FIRST_FOLDERS, FolderPlan, MIDDLE_FOLDERS, Present, first_collections, forks};
 use send::{Sent, Way};
 
@@ -71,6 +71,17 @@ pub fn replicate(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<CopyOutcome, RepositoryError> {
+    replicate_within(&SizeLimits::DEFAULT, source, target, monitor, cancel)
+}
+
+/// The same with other limits: no keys are needed, so there is no repository that has them.
+pub fn replicate_within(
+    limits: &SizeLimits,
+    source: &dyn Backend,
+    target: &dyn Backend,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<CopyOutcome, RepositoryError> {
     let plan = plan_replica(source, target)?;
     let total = (plan.missing.len() + plan.differing.len()) as u64;
     let progress = Progress {
@@ -82,7 +93,8 @@ pub fn replicate(
     target.sweep()?;
     let way = Way { source, target, arena_bytes: arena_bytes_of(source) };
     let outcome = CopyOutcome::default();
-    let mut copy = Copy { way, monitor, cancel, progress, outcome };
+    let flight = Flight::between(source, target, limits);
+    let mut copy = Copy { way, flight, monitor, cancel, progress, outcome };
     for folder in FIRST_FOLDERS {
         copy.folder(folder)?;
     }
@@ -107,6 +119,7 @@ pub fn replicate(
 
 struct Copy<'c> {
     way: Way<'c>,
+    flight: Flight,
     monitor: &'c dyn Monitor,
     cancel: &'c Cancel,
     progress: Progress,
@@ -135,10 +148,9 @@ impl Copy<'_> {
         let mut objects = plan.missing;
         objects.extend(plan.differing);
         let way = self.way;
-        let requests = requests_between(way.source, way.target);
         let (cancel, mut vanished) = (self.cancel, false);
         let work = |info: &ObjectInfo| way.send(info);
-        each_in_flight(&objects, requests, cancel, &work, &mut |info, sent| {
+        each_in_flight(&objects, self.flight, cancel, &work, &mut |info, sent| {
             vanished |= sent == Sent::Vanished;
             if sent != Sent::Vanished {
                 present.insert(info);

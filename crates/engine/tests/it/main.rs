@@ -44,6 +44,7 @@ mod sequences;
 mod slots;
 mod stats;
 mod stripes;
+mod summaries;
 mod trust;
 mod verify;
 mod withheld;

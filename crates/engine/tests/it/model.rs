@@ -13,6 +13,7 @@
 #![expect(clippy::disallowed_methods, reason = "a test that reads the environment or the clock")]
 
 mod checks;
+mod copies;
 mod held;
 mod ledger;
 mod memory;
@@ -28,6 +29,7 @@ use strongroom_base::regimes::{ARE_COUNTED, Regime, table};
 use strongroom_base::{SizeLimits, SlotId, SnapshotId};
 use strongroom_repository::keys::Access;
 use strongroom_repository::{InitOptions, Repository};
+use strongroom_testkit::damage::Objects;
 use strongroom_testkit::tree::{TreeOptions, grow};
 use strongroom_testkit::{Random, draw_limits};
 use strongroom_upkeep::{NewAccess, add_key};
@@ -40,6 +42,10 @@ use memory::Memory;
 /// A tree of few and small files, so that a step takes a fraction of a second.
 const TREE: TreeOptions =
     TreeOptions { entries: 12, chunk_bytes: 6 << 10, file_bytes_max: 40 << 10 };
+
+/// The thief's key.
+const THIEF: &[u8] =
+    b"strongroom-key-3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3cd814f45f";
 
 /// Steps of a run.
 const STEPS: u32 = 24;
@@ -92,6 +98,14 @@ struct Model {
     unknown: BTreeSet<SnapshotId>,
     /// Objects that are copies of others, put there by hand.
     planted: BTreeSet<ObjectName>,
+    /// Someone with a key of another domain, who is not bound to use this program.
+    thief: Option<Repository>,
+    /// Generations that the thief has created over arenas of others.
+    claimed: BTreeSet<ObjectName>,
+    /// Nothing is lost to damage in this run, and much is forgotten and collected.
+    collects: bool,
+    /// What was stored when the snapshots were checked last, and which they were.
+    checked: Option<(Objects, Vec<SnapshotId>)>,
     log: Log,
 }
 
@@ -129,6 +143,10 @@ impl Model {
             keys.push(Key { slot, passphrase, access: Access::PutOnly });
             world = world.with_cache();
         }
+        let thief = seed.is_multiple_of(4).then(|| {
+            add_key(&repository, THIEF, "thief", NewAccess::PutOnly("thief"), None).unwrap();
+            world.open_with(world.surroundings(), THIEF).unwrap()
+        });
         Self {
             random: Random::new(seed),
             memory: Arc::new(Memory::new()),
@@ -140,6 +158,10 @@ impl Model {
             partial: BTreeSet::new(),
             unknown: BTreeSet::new(),
             planted: BTreeSet::new(),
+            thief,
+            claimed: BTreeSet::new(),
+            collects: seed.is_multiple_of(3),
+            checked: None,
             log: Log { seed, lines: Vec::new() },
             world,
         }

@@ -1,6 +1,8 @@
 //! Whose an arena is, and who may name what is in it: the attacks of a thief who has one put-only key,
 //! and may create objects.
 
+use std::time::Duration;
+
 use strongroom_arena::{
     ArenaBuilder, ArenaContent, ArenaName, ArenaSeed, BlockDraft, BlockSealer, CacheLimits,
     CompressionLevel, Finishing, ListedArenas, Origin, StoredChunk, SummarySlot,
@@ -10,7 +12,10 @@ use strongroom_base::{ArenaId, Cancel, Entropy, Location, Silent, SnapshotId};
 use strongroom_catalog::{ChunkRef, Recipe, Snapshot};
 use strongroom_engine::cat;
 use strongroom_repository::keys::KdfCost;
-use strongroom_repository::{ChunkReader, Repository, Session, read_snapshot, read_vouchers};
+use strongroom_repository::{
+    ArenaSlots, ChunkReader, Collections, Repository, RepositoryError, Session, read_snapshot,
+    read_vouchers,
+};
 use strongroom_testkit::Image;
 use strongroom_upkeep::{
     Fault, NewAccess, PruneOptions, VerifyDepth, add_key, forget, plan_repair, prune, repair,
@@ -61,7 +66,8 @@ fn plant(thief: &Repository, name: ArenaName, chunks: &[StoredChunk<'_>], names:
     thief.backend().create(&finished.name.object(), finished.object()).unwrap();
 }
 
-fn plant_honest(thief: &Repository, name: ArenaName) {
+/// The same with a chunk of the thief's own.
+pub fn plant_honest(thief: &Repository, name: ArenaName) {
     let chunk = [0x77_u8; 1000];
     plant(thief, name, &[StoredChunk::Whole(&chunk)], &[&chunk]);
 }
@@ -219,6 +225,46 @@ fn kept_h2_what_the_owner_has_rewritten_stays_its_domain_s() {
     assert_eq!(mend(world).taken_away, 2 * rewritten.len() as u64);
     victim.assert_held("repaired");
     assert!(rewritten.iter().all(|name| arenas(world).contains(name)));
+}
+
+/// What a verdict names of an arena stays held while it is not known whose the arena is: a collector that
+/// has listed it before may still carry the verdict out, and take what a backup has named since.
+#[test]
+fn kept_h2_a_collection_stays_open_while_one_of_its_arenas_is_contested() {
+    let victim = Victim::new(5204);
+    let world = &victim.world;
+    forget(&world.open(), &[victim.first]).unwrap();
+    // The verdict is there, and one arena of it is done.
+    let interrupted = PruneOptions {
+        unused_percent_max: 0,
+        time_max: Some(Duration::ZERO),
+        ..PruneOptions::default()
+    };
+    let outcome = prune(&world.open(), &interrupted, &Silent, &Cancel::new()).unwrap();
+    assert!(outcome.carried.arenas_left > 1, "{:?}", outcome.carried);
+    let open = Collections::read(&world.open()).unwrap().open.unwrap();
+    assert!(open.decided);
+    let is_part = |slots: &ArenaSlots| matches!(slots, ArenaSlots::Runs(_));
+    let partly = |name: &ArenaName| open.selection.slots.0.get(&name.id).is_some_and(is_part);
+    let left: Vec<ArenaName> =
+        arenas(world).into_iter().filter(|name| name.generation == 0 && partly(name)).collect();
+    assert!(!left.is_empty());
+    for name in &left {
+        plant_honest(&victim.thief, name.next().unwrap());
+    }
+    for _ in 0..2 {
+        let all = PruneOptions { unused_percent_max: 0, ..PruneOptions::default() };
+        let error = prune(&world.open(), &all, &Silent, &Cancel::new()).unwrap_err();
+        let RepositoryError::NotCollectable { why, .. } = &error else { panic!("{error}") };
+        assert_eq!(why, "another domain has claimed it since it was condemned");
+        assert!(Collections::read(&world.open()).unwrap().open.is_some(), "and it is held");
+        victim.assert_held("while it waits");
+    }
+    assert_eq!(mend(world).taken_away, left.len() as u64);
+    prune_all(world);
+    assert!(Collections::read(&world.open()).unwrap().open.is_none());
+    assert!(left.iter().all(|name| !arenas(world).contains(name)), "all were rewritten");
+    victim.assert_held("at the end");
 }
 
 /// Stores a snapshot of the thief's domain that names what another has stored.

@@ -55,9 +55,12 @@ impl Packer {
     ) -> Self {
         let arena_bytes = repository.config.arena_bytes as usize;
         let of_metadata = options.block_bytes.min(METADATA_BLOCK_BYTES_MAX);
+        let summary_bytes = repository.limits.summary_bytes_max;
+        let lane =
+            |content, block_bytes| Lane::new(content, block_bytes, arena_bytes, summary_bytes);
         Self {
-            data: Lane::new(ArenaContent::Data, options.block_bytes, arena_bytes),
-            metadata: Lane::new(ArenaContent::Metadata, of_metadata, arena_bytes),
+            data: lane(ArenaContent::Data, options.block_bytes),
+            metadata: lane(ArenaContent::Metadata, of_metadata),
             stages: Stages::start(repository, origin, options, times),
             keys: repository.write_keys().clone(),
             secret: secret.cloned(),

@@ -13,7 +13,7 @@ use strongroom_backend::{Backend, BackendError, ObjectName};
 use strongroom_base::{ArenaId, Cancel, Fingerprint, Monitor, Problem, Severity, SnapshotId};
 use strongroom_repository::objects::{SNAPSHOTS_FOLDER, read_whole};
 use strongroom_repository::{
-    ArenaSlots, Collections, ErrorKind, Repository, RepositoryError, Selection, SlotSets, Wishes,
+    ArenaSlots, Collections, Repository, RepositoryError, Selection, SlotSets, Wishes,
     finish_collection, list_wishes_and_remarks, snapshot_object,
 };
 
@@ -93,6 +93,7 @@ pub fn carry_out(
     let is_whole = |(_, slots): &(&ArenaId, &ArenaSlots)| **slots == ArenaSlots::All;
     let parts = verdict.slots.0.iter().filter(|of| !is_whole(of));
     let in_order = verdict.slots.0.iter().filter(is_whole).chain(parts);
+    let mut blocked = None;
     for (place, (arena, slots)) in in_order.enumerate() {
         cancel.check()?;
         // One at least: a limit that is shorter than the marking would never let anything go.
@@ -105,33 +106,47 @@ pub fn carry_out(
         match slots {
             ArenaSlots::All => remove_arena(repository, *arena, &listed, &mut carried)?,
             slots => loop {
-                match rewrite_arena(repository, store, *arena, slots, &listed, &mut carried) {
-                    Ok(true) => break,
-                    Ok(false) => tries += 1,
-                    Err(error) if is_put_off(&error) => {
-                        let path = Some(Path::new(ARENAS_FOLDER).join(arena.to_string()));
-                        let message = &format!("it stays as it is: {error}");
-                        let path = path.as_deref();
+                match rewrite_arena(repository, store, *arena, slots, &listed, &mut carried)? {
+                    Rewritten::Done => break,
+                    Rewritten::Changed if tries + 1 < TRIES => {
+                        tries += 1;
+                        listed = ListedArenas::list(repository.backend())?;
+                    }
+                    Rewritten::Changed => {
+                        return Err(not_now(*arena, "other programs rewrite it"));
+                    }
+                    // The others do not wait for it.
+                    Rewritten::NotNow(why) => {
+                        blocked.get_or_insert(not_now(*arena, why));
+                        break;
+                    }
+                    Rewritten::PutOff(why) => {
+                        let path = Path::new(ARENAS_FOLDER).join(arena.to_string());
+                        let message = &format!("it stays as it is: {why}");
+                        let path = Some(path.as_path());
                         monitor.problem(Problem { severity: Severity::Warning, path, message });
                         put_off.insert(*arena);
                         break;
                     }
-                    Err(error) => return Err(error),
                 }
-                if tries == TRIES {
-                    let what = format!("arena {arena}");
-                    let why = "other programs rewrite it".to_owned();
-                    return Err(RepositoryError::NotCollectable { what, why });
-                }
-                listed = ListedArenas::list(repository.backend())?;
             },
         }
         store.forget(*arena);
         monitor.working_on(arena.to_string().as_ref());
     }
+    if let Some(error) = blocked {
+        return Err(error);
+    }
     carried.arenas_put_off = put_off.len() as u64;
     finish_collection(repository, number, verdict, &put_off)?;
     Ok(carried)
+}
+
+/// Why a part of a verdict cannot be carried out now. The collection stays open until it can, so what
+/// the verdict names is held: writers use no slot of it, which a later try would take from them.
+fn not_now(arena: ArenaId, why: &str) -> RepositoryError {
+    let (what, why) = (format!("arena {arena}"), why.to_owned());
+    RepositoryError::NotCollectable { what, why }
 }
 
 /// Ends a collection that another program has decided, in this copy of the repository or in another,
@@ -151,9 +166,16 @@ pub fn put_off(
     Ok(carried)
 }
 
-/// Whether an arena stays as it is because of this.
-fn is_put_off(error: &RepositoryError) -> bool {
-    error.kind() == ErrorKind::NoSpace || matches!(error, RepositoryError::NotCollectable { .. })
+/// What came of rewriting an arena.
+enum Rewritten {
+    /// It is without the slots that go.
+    Done,
+    /// It changed meanwhile, and must be looked at again.
+    Changed,
+    /// Not before somebody has done something about this.
+    NotNow(&'static str),
+    /// It stays as it is, for this reason, until nothing needs it.
+    PutOff(String),
 }
 
 /// Removes the snapshots of a verdict, and what is said of them; but not those that are kept.
@@ -228,8 +250,7 @@ fn remove_arena(
 }
 
 /// Creates the next generation of an arena without these slots, from all that exist, and removes those
-/// below it of which it has all that stays. Returns false if the arena changed meanwhile, and must be
-/// looked at again.
+/// below it of which it has all that stays.
 ///
 /// Only what a greater generation covers is removed, so two processes never remove for each other's
 /// sake what both rely on.
@@ -240,23 +261,27 @@ fn rewrite_arena(
     slots: &ArenaSlots,
     listed: &ListedArenas,
     carried: &mut Carried,
-) -> Result<bool, RepositoryError> {
+) -> Result<Rewritten, RepositoryError> {
     let generations = listed.generations(arena);
     let Some(greatest) = generations.last() else {
         // Gone: a later verdict removed it, and this is a late repetition.
-        return Ok(true);
+        return Ok(Rewritten::Done);
     };
     if let [only] = generations
         && is_without(store, only.name, slots)
     {
-        return Ok(true);
+        return Ok(Rewritten::Done);
     }
     let sorted = store.sort_generations(generations)?;
     if sorted.is_contested {
         // Nothing is rewritten, and nothing removed, for which a planted generation may be taken.
-        return Ok(true);
+        return Ok(Rewritten::NotNow("another domain has claimed it since it was condemned"));
     }
-    let Some(sources) = read_sources(repository, store, arena, &sorted)? else { return Ok(false) };
+    let sources = match read_sources(repository, store, &sorted)? {
+        Sources::Read(sources) => sources,
+        Sources::Changed => return Ok(Rewritten::Changed),
+        Sources::Unreadable(why) => return Ok(Rewritten::PutOff(why)),
+    };
     let goes = |slot| slots.contains(slot);
     let newest = &sources[0].arena;
     let is_done = !holds_any(newest, slots)
@@ -267,8 +292,7 @@ fn rewrite_arena(
         // Above all others, so that none is left that could be taken for it.
         let made_of = SlotSets(BTreeMap::from([(arena, slots.clone())])).pack();
         let Some(name) = greatest.name.rewritten(&made_of) else {
-            // The last number is taken: it stays as it is.
-            return Ok(true);
+            return Ok(Rewritten::NotNow("a generation with the last number is in its way"));
         };
         let rewriting = Rewriting {
             generation: name.generation,
@@ -281,12 +305,15 @@ fn rewrite_arena(
         let next = rewrite(store, &given, &goes, &rewriting)?;
         let name = next.name.object();
         match repository.backend().create(&name, next.object()) {
-            Err(BackendError::AlreadyExists { .. }) => return Ok(false),
+            Err(BackendError::AlreadyExists { .. }) => return Ok(Rewritten::Changed),
+            Err(error @ BackendError::NoSpace { .. }) => {
+                return Ok(Rewritten::PutOff(error.to_string()));
+            }
             other => other?,
         }
         // Nothing is removed before the next generation was read.
         if repository.backend().read(&name, 0, next.object().len() + 1)? != next.object() {
-            return Ok(false);
+            return Ok(Rewritten::Changed);
         }
         carried.arenas_rewritten += 1;
         carried.rewritten_bytes += next.object().len() as u64;
@@ -305,7 +332,7 @@ fn rewrite_arena(
         }
     }
     store.forget(arena);
-    Ok(true)
+    Ok(Rewritten::Done)
 }
 
 /// Whether an arena's summary can be read, and has none of these slots.
@@ -333,25 +360,28 @@ impl ReadSource {
     }
 }
 
-/// The generations of an arena that can be read whole, newest first; none if one is gone since they
-/// were listed.
-///
-/// # Errors
-///
-/// [`RepositoryError::NotCollectable`] if none can be read whole.
+/// The generations of an arena that can be read whole.
+enum Sources {
+    /// Newest first.
+    Read(Vec<ReadSource>),
+    /// One is gone since they were listed.
+    Changed,
+    /// There is none, and why.
+    Unreadable(String),
+}
+
 fn read_sources(
     repository: &Repository,
     store: &ArenaStore,
-    arena: ArenaId,
     sorted: &Generations,
-) -> Result<Option<Vec<ReadSource>>, RepositoryError> {
+) -> Result<Sources, RepositoryError> {
     let mut sources = Vec::new();
     let mut why = sorted.unread.first().map(|(_, why)| why.clone());
     for generation in sorted.genuine.iter().rev() {
         let name = generation.name;
         let read = read_whole(repository.backend(), &name.object(), repository.config.arena_bytes);
         let object = match read {
-            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) if error.is_not_found() => return Ok(Sources::Changed),
             Err(error) if error.is_damage() => {
                 why = Some(error.to_string());
                 continue;
@@ -369,8 +399,8 @@ fn read_sources(
         }
     }
     if !sources.is_empty() {
-        return Ok(Some(sources));
+        return Ok(Sources::Read(sources));
     }
-    let why = why.unwrap_or_else(|| "no generation of it can be read".to_owned());
-    Err(RepositoryError::NotCollectable { what: format!("arena {arena}"), why })
+    let none = || "no generation of it can be read".to_owned();
+    Ok(Sources::Unreadable(why.unwrap_or_else(none)))
 }

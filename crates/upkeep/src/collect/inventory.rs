@@ -18,8 +18,9 @@ pub struct Holding {
     pub object_bytes: u64,
     /// In how many generations it exists.
     generations: usize,
-    /// Nothing of it may be removed: several domains claim it, or an earlier verdict has removed it
-    /// and it was brought back, perhaps with a snapshot of another copy that needs it.
+    /// Nothing of it may be removed: several domains claim it; or an earlier verdict has removed it
+    /// and it was brought back, perhaps with a snapshot of another copy that needs it; or no number
+    /// is left for a further generation.
     pub is_frozen: bool,
     /// The session that wrote it, and its sequence.
     pub origin: Origin,
@@ -131,7 +132,10 @@ impl Inventory {
         }
         if let Some(newest) = arenas.last() {
             store.learn(newest.name());
-            self.add(&arenas, generations, sorted.is_contested || is_dead);
+            // The greatest number is in the way of every rewriting.
+            let has_room =
+                generations.last().is_some_and(|greatest| greatest.name.has_room_above());
+            self.add(&arenas, generations, sorted.is_contested || is_dead || !has_room);
         }
         store.forget(id);
         Ok(())

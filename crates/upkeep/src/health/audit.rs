@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use strongroom_arena::CacheLimits;
+use strongroom_base::regimes::{Regime, reached};
 use strongroom_base::{Cancel, Monitor, Progress, SnapshotId};
 use strongroom_catalog::recipe::{check_length, read_node};
 use strongroom_catalog::{ChunkRef, Entry, Snapshot};
@@ -21,10 +22,6 @@ use strongroom_repository::{
 use super::bad::BadPlaces;
 use super::known_good::KnownGood;
 use super::presence::{Presence, Standing};
-
-/// At most this many losses are named, in some 20 MiB of memory. A directory that holds itself
-/// twice, level upon level, would have more of them than there is memory.
-const AFFECTED_MAX: usize = if cfg!(test) { 1000 } else { 100_000 };
 
 /// A file, or a directory's list of names, of which something is lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,7 +79,7 @@ pub fn audit(
         progress: progress.map(|progress| Entries::of(snapshots, progress)),
         trees: TreeMemo::new(reader.limits().memo_kept_min),
         nodes: NodeMemo::new(reader.limits().memo_kept_min),
-        known_good: KnownGood::new(reader.limits().good_marks_max),
+        known_good: KnownGood::new(reader.limits()),
         affected: Vec::new(),
         audited: Audited::default(),
     };
@@ -198,7 +195,7 @@ fn audit_each_domain(
         affected.extend(more);
         audited.add(also);
     }
-    affected.truncate(AFFECTED_MAX);
+    affected.truncate(repository.limits.affected_max);
     Ok((affected, audited))
 }
 
@@ -295,12 +292,13 @@ impl Auditor<'_, '_> {
     }
 
     fn names_more(&self) -> bool {
-        self.affected.len() < AFFECTED_MAX
+        self.affected.len() < self.reader.limits().affected_max
     }
 
     /// Names a file of which this many bytes are lost, or a directory.
     fn name(&mut self, snapshot: SnapshotId, path: &[u8], lost_bytes: Option<u64>) {
         if !self.names_more() {
+            reached(Regime::LossesCut);
             return;
         }
         let path = if path.is_empty() { b"/" } else { path };

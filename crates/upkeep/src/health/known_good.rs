@@ -5,12 +5,9 @@
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 
-use strongroom_base::ArenaId;
 use strongroom_base::regimes::{Regime, reached};
+use strongroom_base::{ArenaId, SizeLimits};
 use strongroom_catalog::ChunkRef;
-
-/// Greater slots are not remembered: no arena has them, though a hostile reference may.
-const SLOTS_MAX: usize = if cfg!(test) { 900 } else { 1 << 20 };
 
 /// Remembers references to good chunks.
 #[derive(Debug)]
@@ -21,12 +18,16 @@ pub struct KnownGood {
     marks: usize,
     /// Marks that are kept: four bytes each. If there are more, all are forgotten.
     marks_max: usize,
+    /// Slots from this one on are not remembered.
+    slots_max: usize,
 }
 
 impl KnownGood {
     /// Nothing is known.
-    pub fn new(marks_max: usize) -> Self {
-        Self { arenas: HashMap::new(), marks: 0, marks_max }
+    pub fn new(limits: &SizeLimits) -> Self {
+        let SizeLimits { good_marks_max, good_slots_max, .. } = *limits;
+        let (marks_max, slots_max) = (good_marks_max, good_slots_max);
+        Self { arenas: HashMap::new(), marks: 0, marks_max, slots_max }
     }
 
     /// Whether a reference was found good before.
@@ -39,7 +40,8 @@ impl KnownGood {
     /// Notes that a reference is good.
     pub fn add(&mut self, chunk: &ChunkRef) {
         let slot = chunk.location.slot as usize;
-        if slot >= SLOTS_MAX {
+        if slot >= self.slots_max {
+            reached(Regime::SlotNotMarked);
             return;
         }
         let mark = self.mark_of(chunk);
@@ -68,6 +70,9 @@ mod tests {
 
     use super::*;
 
+    const SMALL: SizeLimits =
+        SizeLimits { good_marks_max: 1000, good_slots_max: 900, ..SizeLimits::DEFAULT };
+
     fn chunk(name: u8, arena: u8, slot: u32) -> ChunkRef {
         let location = Location { arena: ArenaId([arena; 16]), slot };
         ChunkRef { fingerprint: Fingerprint([name; 32]), location, stream_bytes: 5 }
@@ -75,7 +80,7 @@ mod tests {
 
     #[test]
     fn only_the_same_chunk_in_the_same_place_is_known() {
-        let mut known = KnownGood::new(1000);
+        let mut known = KnownGood::new(&SMALL);
         assert!(!known.has(&chunk(1, 1, 7)));
         known.add(&chunk(1, 1, 7));
         assert!(known.has(&chunk(1, 1, 7)));
@@ -86,7 +91,7 @@ mod tests {
 
     #[test]
     fn the_memory_is_bounded_whatever_is_named() {
-        let mut known = KnownGood::new(1000);
+        let mut known = KnownGood::new(&SMALL);
         known.add(&chunk(1, 1, u32::MAX));
         assert!(known.arenas.is_empty());
         for arena in 0..200 {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use strongroom_arena::envelope::fetch_from;
 use strongroom_arena::{ARENAS_FOLDER, ArenaName};
 use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName};
-use strongroom_base::{Cancel, Monitor, Problem, Progress, Severity, SnapshotId};
+use strongroom_base::{Cancel, Monitor, Problem, Progress, Severity, SizeLimits, SnapshotId};
 use strongroom_repository::objects::{
     ARRIVALS_FOLDER, COLLECTIONS_FOLDER, COPY, FORGOTTEN_FOLDER, KEYS_FOLDER, REMARKS_FOLDER,
     SNAPSHOTS_FOLDER, VOUCHERS_FOLDER, bytes_max_of, is_as_named, read_whole, twin,
@@ -22,7 +22,7 @@ use strongroom_repository::{Collections, Repository, RepositoryError, arena_byte
 
 use super::mend::{Mended, replace};
 use super::plan::{RepairPlan, RepairStep};
-use crate::flight::{each_in_flight, requests_between};
+use crate::flight::{Flight, each_in_flight};
 use crate::reckoning::arenas_in_need;
 use crate::replicate::{create, list, refuse_another};
 
@@ -281,8 +281,10 @@ pub fn fetch(
     let mut outcome = FetchOutcome::default();
     let lengths = replicas.iter().map(|replica| arena_bytes_of(&**replica));
     let arena_bytes = lengths.max().unwrap_or(0);
-    let requests = replicas.iter().map(|replica| requests_between(backend, &**replica));
-    let requests = requests.max().unwrap_or(1);
+    let limits = &SizeLimits::DEFAULT;
+    let flights = replicas.iter().map(|replica| Flight::between(backend, &**replica, limits));
+    let flight = flights.max_by_key(|flight| flight.requests);
+    let flight = flight.unwrap_or_else(|| Flight::between(backend, backend, limits));
     let mut progress = Progress {
         files_total: Some(steps.steps.len() as u64),
         bytes_total: Some(steps.steps.iter().map(|step| step.bytes).sum()),
@@ -298,7 +300,7 @@ pub fn fetch(
             steps.into_iter().map(|step| (step.name.clone(), step)).collect();
         let work =
             |info: &ObjectInfo| fetch_one(backend, replicas, &steps[&info.name], arena_bytes);
-        each_in_flight(&objects, requests, cancel, &work, &mut |info, got| {
+        each_in_flight(&objects, flight, cancel, &work, &mut |info, got| {
             monitor.working_on(info.name.as_str().as_ref());
             let step = &steps[&info.name];
             outcome.fetched_bytes += got.fetched_bytes;

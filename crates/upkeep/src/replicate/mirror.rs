@@ -20,7 +20,7 @@ use strongroom_repository::{Collections, Repository, RepositoryError, SlotSets, 
 
 use super::plan::{ended, forks, list, refuse_another};
 use super::send::{Sent, Way};
-use crate::flight::{each_in_flight, requests_between};
+use crate::flight::{Flight, each_in_flight};
 use crate::reckoning::{Condemned, reckon};
 
 /// What is going to be removed from a replica.
@@ -74,11 +74,11 @@ pub fn mirror(
     cancel: &Cancel,
 ) -> Result<MirrorOutcome, RepositoryError> {
     let (source, target) = (repository.backend(), &**place);
-    let requests = requests_between(source, target);
+    let flight = Flight::between(source, target, &repository.limits);
     let way = Way { source, target, arena_bytes: repository.config.arena_bytes };
     let mut failed = None;
     let send = |info: &ObjectInfo| way.send(info);
-    each_in_flight(&plan.collections, requests, cancel, &send, &mut |info, sent| {
+    each_in_flight(&plan.collections, flight, cancel, &send, &mut |info, sent| {
         failed = failed.take().or(match sent {
             Sent::Yes { .. } | Sent::Present | Sent::Vanished => None,
             Sent::Conflict => Some(format!("it has another {}", info.name)),
@@ -119,7 +119,7 @@ pub fn mirror(
     };
     for objects in [others, arenas] {
         let objects: Vec<ObjectInfo> = objects.into_iter().cloned().collect();
-        each_in_flight(&objects, requests, cancel, &remove, &mut |info, was_there| {
+        each_in_flight(&objects, flight, cancel, &remove, &mut |info, was_there| {
             outcome.removed += u64::from(was_there);
             outcome.removed_bytes += if was_there { info.bytes } else { 0 };
             progress.files += 1;

@@ -7,6 +7,7 @@ use strongroom_arena::{
     ArenaBuilder, ArenaContent, ArenaSeed, BlockDraft, OpenBlock, SealedBlock, StoredChunk,
     SummarySlot,
 };
+use strongroom_base::regimes::{Regime, reached_if};
 use strongroom_base::{ArenaId, Fingerprint, Location};
 
 use super::lengths::{Lengths, Measured};
@@ -19,6 +20,8 @@ pub struct Lane {
     block_bytes: usize,
     /// An arena is closed once its blocks are expected to have this many bytes.
     arena_bytes: usize,
+    /// Or once its summary has this many: very small chunks would make one that no reader accepts.
+    summary_bytes: usize,
     open: Option<OpenArena>,
     lengths: Lengths,
 }
@@ -42,6 +45,8 @@ struct OpenArena {
     draft_slots: Vec<SummarySlot>,
     /// How many blocks were submitted: the number of the draft.
     blocks: u32,
+    /// Bytes of the summary so far.
+    summary_bytes: usize,
     /// Submitted blocks that are not in the builder yet, in their order.
     in_flight: VecDeque<InFlight>,
     /// The block that a chunk was read from last.
@@ -50,8 +55,14 @@ struct OpenArena {
 
 impl Lane {
     /// A lane without an arena.
-    pub fn new(content: ArenaContent, block_bytes: usize, arena_bytes: usize) -> Self {
-        Self { content, block_bytes, arena_bytes, open: None, lengths: Lengths::new() }
+    pub fn new(
+        content: ArenaContent,
+        block_bytes: usize,
+        arena_bytes: usize,
+        summary_bytes: usize,
+    ) -> Self {
+        let (open, lengths) = (None, Lengths::new());
+        Self { content, block_bytes, arena_bytes, summary_bytes, open, lengths }
     }
 
     /// Packs a chunk. If it begins an arena, `draw` draws that arena's seed.
@@ -81,7 +92,9 @@ impl Lane {
             OpenArena::begin(seed, builder)
         });
         let slot = arena.draft.push(chunk);
-        arena.draft_slots.push(SummarySlot::of(fingerprint, chunk));
+        let entry = SummarySlot::of(fingerprint, chunk);
+        arena.summary_bytes += entry.packed_bytes();
+        arena.draft_slots.push(entry);
         Packed { location: Location { arena: arena.seed.id, slot }, begins_arena }
     }
 
@@ -108,7 +121,9 @@ impl Lane {
         };
         let sealed_bytes = arena.submit(stages, &mut self.lengths);
         arena.add_ready(stages);
-        if sealed_bytes >= self.arena_bytes {
+        let has_long_summary = arena.summary_bytes >= self.summary_bytes;
+        reached_if(has_long_summary, Regime::ArenaOfSlots);
+        if sealed_bytes >= self.arena_bytes || has_long_summary {
             self.close(stages);
         }
     }
@@ -128,6 +143,7 @@ impl OpenArena {
             draft: BlockDraft::new(0, 0),
             draft_slots: Vec::new(),
             blocks: 0,
+            summary_bytes: 0,
             in_flight: VecDeque::new(),
             opened: None,
         }

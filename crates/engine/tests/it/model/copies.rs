@@ -1,0 +1,150 @@
+//! Copies of the repository that are used as well and then brought together, and what a thief plants.
+
+use std::sync::Arc;
+
+use strongroom_arena::{ArenaName, ListedArenas};
+use strongroom_backend::{Backend, MemoryBackend};
+use strongroom_base::{Cancel, Silent, SnapshotId};
+use strongroom_engine::EngineError;
+use strongroom_repository::{Collections, Repository, Surroundings, list_snapshots};
+use strongroom_testkit::tree::mutate;
+use strongroom_upkeep::{PruneOptions, forget, prune, replicate_within};
+
+use super::held::Held;
+use super::steps::is_loss;
+use super::{Model, TREE};
+use crate::possession::plant_honest;
+use crate::world::{PASSPHRASE, options, run};
+
+/// What a copy made.
+type Made = Vec<(SnapshotId, Held)>;
+
+impl Model {
+    /// A copy of the repository is used beside it, and then both are brought together: nothing that
+    /// a snapshot of either needs is lost. While a collection is open in one of them, nobody may do
+    /// that (`docs/concurrency.md`).
+    pub fn use_a_copy(&mut self) {
+        if is_collecting(&self.open()) {
+            return;
+        }
+        let copy = Arc::new(MemoryBackend::from_snapshot(self.world.objects.snapshot()));
+        self.note("a copy is made");
+        let Some(made) = self.use_beside(&copy) else { return };
+        for _ in 0..self.random.below(4) {
+            match self.random.below(3) {
+                0 => self.backup(),
+                1 => self.forget(),
+                _ => self.prune(),
+            }
+        }
+        if is_collecting(&self.open()) {
+            return self.note("the copy is dropped: this one is collecting");
+        }
+        let objects = self.world.objects.clone();
+        if self.random.once_in(2) {
+            self.note("brought together by a copy of what is missing");
+            let here = objects.snapshot();
+            for (name, bytes) in copy.snapshot() {
+                if !here.contains_key(&name) {
+                    objects.create(&name, &bytes).unwrap();
+                }
+            }
+        } else {
+            self.note("brought together by replicate");
+            let limits = self.world.limits;
+            replicate_within(&limits, &*copy, &*objects, &Silent, &Cancel::new()).unwrap();
+        }
+        let repository = self.open();
+        let collections = Collections::read(&repository).unwrap();
+        let there = list_snapshots(&self.open_beside(&copy)).unwrap();
+        let here = list_snapshots(&repository).unwrap();
+        for (id, held) in made {
+            let is_listed = |list: &strongroom_repository::SnapshotList| {
+                list.snapshots.iter().chain(&list.forgotten).any(|snapshot| snapshot.id == id)
+            };
+            let what = format!("seed {}: {} of the copy", self.log.seed, id.short());
+            assert!(is_listed(&here) || collections.is_gone(id) || !is_listed(&there), "{what}");
+            if is_listed(&here) {
+                self.expected.insert(id, held);
+            }
+        }
+    }
+
+    /// A tree is changed and backed up into a copy, something is forgotten there, and collected.
+    /// None if damage stops that.
+    fn use_beside(&mut self, copy: &Arc<MemoryBackend>) -> Option<Made> {
+        let repository = self.open_beside(copy);
+        let mut made = Made::new();
+        for _ in 0..1 + self.random.below(2) {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            mutate(&self.world.tree(), self.random.number(), TREE);
+            let image = self.world.image();
+            let stored = run(&repository, &options(&self.world.tree()), &Silent);
+            let stored = self.unless_lost("backup of the copy", stored)?;
+            made.push((stored.snapshot.id, Held::Tree(image)));
+        }
+        for _ in 0..self.random.below(3) {
+            let ids: Vec<SnapshotId> =
+                self.expected.keys().copied().chain(made.iter().map(|(id, _)| *id)).collect();
+            let id = *self.random.pick(&ids);
+            // The wish comes with the copy.
+            self.wished.insert(id);
+            let forgotten = forget(&repository, &[id]);
+            self.unless_lost("forget in the copy", forgotten)?;
+        }
+        let all = PruneOptions {
+            unused_percent_max: 0,
+            patience: std::time::Duration::ZERO,
+            ..PruneOptions::default()
+        };
+        let pruned = prune(&repository, &all, &Silent, &Cancel::new());
+        let pruned = self.unless_lost("prune of the copy", pruned)?;
+        self.note(format!("prune of the copy: {:?}", pruned.carried));
+        (!is_collecting(&repository)).then_some(made)
+    }
+
+    /// A result that only damage may spoil.
+    fn unless_lost<T, E: Into<EngineError>>(
+        &mut self,
+        what: &str,
+        result: Result<T, E>,
+    ) -> Option<T> {
+        match result.map_err(Into::into) {
+            Ok(done) => Some(done),
+            Err(error) => {
+                let is_excused =
+                    is_loss(&error) && (self.ledger.excuses_losses() || !self.claimed.is_empty());
+                assert!(is_excused, "seed {}: {what}: {error}", self.log.seed);
+                self.note(format!("{what}: {error}"));
+                None
+            }
+        }
+    }
+
+    /// A copy, opened on a machine without a cache.
+    fn open_beside(&self, copy: &Arc<MemoryBackend>) -> Repository {
+        let surroundings = Surroundings { cache: None, ..self.world.over(copy.clone()) };
+        self.world.open_with(surroundings, PASSPHRASE).unwrap()
+    }
+
+    /// A thief, who has a key of another domain, creates a generation over some arena.
+    pub fn plant_generation(&mut self) {
+        let Some(thief) = &self.thief else { return };
+        let listed = ListedArenas::list(&*self.world.objects).unwrap();
+        let names: Vec<ArenaName> = listed.newest().map(|newest| newest.name).collect();
+        if names.is_empty() {
+            return;
+        }
+        let over = *self.random.pick(&names);
+        let greatest = ArenaName { generation: u32::MAX, ..over };
+        let planted = if self.random.once_in(3) { Some(greatest) } else { over.next() };
+        let Some(planted) = planted.filter(|name| !names.contains(name)) else { return };
+        plant_honest(thief, planted);
+        self.claimed.insert(planted.object());
+        self.note(format!("planted: {}", planted.object()));
+    }
+}
+
+fn is_collecting(repository: &Repository) -> bool {
+    Collections::read(repository).unwrap().open.is_some()
+}
