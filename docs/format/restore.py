@@ -5,6 +5,9 @@
     restore.py REPOSITORY SNAPSHOT TARGET         restores one (a prefix of its id, or "latest")
     restore.py --check REPOSITORY                 reads everything and tells what is damaged
 
+A snapshot of a put-only domain is read from the arenas of that domain alone (keys.md), unless
+--foreign-chunks is given: for snapshots of before that rule.
+
 The passphrase is taken from STRONGROOM_PASSWORD or asked for. Needs Python 3.11 and from PyPI
 cryptography, zstandard and blake3. It is written to be read: it shows that the format can be read
 by somebody else. It repairs nothing: parity and signatures are passed over (see parity.md).
@@ -78,6 +81,8 @@ class Newer(Damaged):
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     arguments.add_argument("--check", action="store_true", help="read everything, restore nothing")
+    arguments.add_argument("--foreign-chunks", action="store_true",
+                           help="also restore what a snapshot names that its domain has not stored")
     arguments.add_argument("repository", type=Path)
     arguments.add_argument("snapshot", nargs="?")
     arguments.add_argument("target", nargs="?", type=Path)
@@ -90,7 +95,7 @@ def main() -> int:
         if given.check:
             return check(repository)
         if given.snapshot:
-            return restore(repository, given.snapshot, given.target)
+            return restore(repository, given.snapshot, given.target, given.foreign_chunks)
         return list_snapshots(repository)
     except (Damaged, OSError) as error:
         print(f"restore.py: {error}", file=sys.stderr)
@@ -117,9 +122,12 @@ def list_snapshots(repository) -> int:
 # --- Restoring a tree: tree.md -----------------------------------------------------------------
 
 
-def restore(repository, name: str, target: Path) -> int:
+def restore(repository, name: str, target: Path, foreign_chunks: bool) -> int:
     if name == "latest":  # of those that are complete
-        snapshots = [s for s in repository.snapshots() if not s[1].get(9)][-1:]
+        complete = [s for s in repository.snapshots() if not s[1].get(9)]
+        domains = {s[1].get(14, "") for s in complete}
+        # Those of the owner, or of the only domain: another could choose what is restored.
+        snapshots = [s for s in complete if len(domains) == 1 or not s[1].get(14)][-1:]
     else:
         snapshots = [s for s in repository.snapshots() if s[0].startswith(name)]
     if len(snapshots) != 1:
@@ -127,6 +135,9 @@ def restore(repository, name: str, target: Path) -> int:
     target.mkdir(parents=True, exist_ok=True)
     if any(target.iterdir()):
         raise FileExistsError(f"{target} is not empty")
+    domain = snapshots[0][1].get(14)
+    if domain and not foreign_chunks:
+        repository.only_of = repository.keys.domain_id(domain)
     restoration = Restoration(repository, {}, 0)
     restoration.tree(snapshots[0][1][8], os.fsencode(target))
     return 1 if restoration.problems else 0
@@ -216,6 +227,9 @@ def put_metadata(entry, path: bytes):
 class Repository:
     def __init__(self, path: Path, passphrase: bytes):
         self.path = path
+        # The domain whose arenas alone are read: only who has stored a chunk may name it in a
+        # snapshot. The owner, who reads everything anyway, may name anything.
+        self.only_of = None
         try:
             self.open(read_either(path / "config", CONFIG), passphrase)
         except Damaged:  # or changed by someone without a key; its copy may be right
@@ -337,7 +351,10 @@ class Repository:
     @functools.lru_cache(maxsize=16)
     def arena(self, arena: bytes, generation: int) -> "Arena":
         path = self.path / "arenas" / f"{arena.hex()}.{generation}"
-        return Arena(path, arena, generation, self.keys)
+        found = Arena(path, arena, generation, self.keys)
+        if self.only_of not in (None, found.domain):
+            raise Damaged(f"arena {arena.hex()} is not of the domain whose snapshot names it")
+        return found
 
     @functools.cached_property
     def generations(self) -> dict:
@@ -409,7 +426,7 @@ class Arena:
         key = keys.open(b"strongroom v0 arena key", arena_id, sealed_key)
         if any(salt):
             key = derive("strongroom v0 arena blocks", key + salt)
-        self.key = AESGCM(key)
+        self.key, self.domain = AESGCM(key), domain
         summary_start = Header.BYTES + self.HEAD_BYTES
         self.blocks_start = summary_start + summary_bytes
         sealed = read_at(path, summary_start, summary_bytes)

@@ -30,6 +30,7 @@ use strongroom_repository::{
 use crate::forget::look;
 use crate::health::census::Census;
 use crate::health::lost::LostSnapshot;
+use crate::reader::reader_of_everything;
 use crate::reckoning::{Condemned, reckon};
 use crate::repair::find_removed;
 use crate::room::with_kept_room;
@@ -199,7 +200,7 @@ fn collect(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<PruneOutcome, RepositoryError> {
-    let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    let reader = reader_of_everything(repository, CacheLimits::default())?;
     reader.store().trust(read_vouchers(repository)?);
     let began = repository.surroundings.clock.now();
     let collector = Collector { repository, reader, options, began, monitor, cancel };

@@ -12,6 +12,7 @@ mod forget;
 mod health;
 mod keys;
 mod lock;
+mod reader;
 mod reckoning;
 mod repair;
 mod replicate;

@@ -25,6 +25,8 @@ use strongroom_repository::{
 
 use descent::Descent;
 use remains::Remains;
+
+use crate::reader::reader_of_everything;
 pub use same::reckon_same;
 
 /// What is about to be removed.
@@ -60,7 +62,7 @@ pub fn reckon(
 ) -> Result<(), RepositoryError> {
     monitor.detail("what stays is read once more, as if the rest were gone");
     let kept = kept_snapshots(repository, condemned)?;
-    let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    let reader = reader_of_everything(repository, CacheLimits::default())?;
     reader.store().trust(read_vouchers(repository)?);
     // After the snapshots: what they need was stored before them.
     let remains = Remains::read(repository, &reader, condemned, monitor, cancel)?;

@@ -53,6 +53,7 @@ use crate::health::audit::{Affected, audit_beside_others};
 use crate::health::bad::BadPlaces;
 use crate::health::fault::{Fault, look_whole};
 use crate::health::look::{Looked, look_into};
+use crate::reader::reader_of_everything;
 use aside::put_back;
 use generations::{find_planted, may_rescue, take_planted_away, take_unread_away};
 use mend::{Mended, lose, mend};
@@ -114,7 +115,7 @@ pub fn repair(
     let mut outcome = repair_objects(repository.backend(), &keyless, monitor, cancel)?;
     mend_configs(repository, &mut outcome, monitor)?;
     take_away(repository, plan, &mut outcome, monitor)?;
-    let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    let reader = reader_of_everything(repository, CacheLimits::default())?;
     reader.store().trust(read_vouchers(repository)?);
     put_back(repository, &reader, plan, &mut outcome, monitor, cancel)?;
     let disputed = take_planted_away(repository, &reader, &mut outcome, monitor)?;
@@ -166,7 +167,7 @@ pub fn plan_losses(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<Vec<Affected>, RepositoryError> {
-    let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    let reader = reader_of_everything(repository, CacheLimits::default())?;
     reader.store().trust(read_vouchers(repository)?);
     let planted = find_planted(repository, &reader)?;
     let steps = planted.iter().map(|arena| RepairStep::TakePlanted { arena: *arena });

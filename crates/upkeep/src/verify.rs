@@ -30,6 +30,7 @@ use crate::health::census::{
 use crate::health::fault::Fault;
 use crate::health::look::{Depth, Looked, Vouchable, look_at};
 use crate::health::lost::{Known, LostSnapshot, find_lost};
+use crate::reader::reader_of_everything;
 
 /// The most threads that check objects: each holds one object, and blocks of it and of others that
 /// its deltas are made from, up to 50 MiB; all together must stay within 150.
@@ -143,7 +144,7 @@ pub fn verify_within(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<VerifyOutcome, RepositoryError> {
-    let reader = ChunkReader::new(repository, limits)?;
+    let reader = reader_of_everything(repository, limits)?;
     reader.store().trust(read_vouchers(repository)?);
     let mut verifier = Verifier::new(repository.backend(), monitor, cancel);
     verifier.objects(depth, Some(&reader))?;

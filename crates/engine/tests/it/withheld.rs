@@ -178,7 +178,7 @@ fn kept_1_6_a_backup_that_stores_again_says_so() {
 fn kept_1_6_a_rescue_waits_for_the_bases_of_its_deltas() {
     let world = history(9670);
     let repository = world.open();
-    let store = strongroom_repository::ChunkReader::new(&repository, CacheLimits::default());
+    let store = strongroom_repository::ChunkReader::of_domain(&repository, "", CacheLimits::default());
     let reader = store.unwrap();
     let arenas: Vec<ArenaName> = names_in(&world.objects.snapshot(), "arenas")
         .iter()

@@ -21,6 +21,7 @@ use strongroom_repository::{
 use super::bad::BadPlaces;
 use super::known_good::KnownGood;
 use super::presence::{Presence, Standing};
+use crate::reader::reader_of_everything;
 
 /// At most this many losses are named, in some 20 MiB of memory. A directory that holds itself
 /// twice, level upon level, would have more of them than there is memory.
@@ -125,7 +126,7 @@ pub fn audit_beside_others(
     let named: HashSet<SnapshotId> = affected.iter().map(|loss| loss.snapshot).collect();
     let named = snapshots.iter().filter(|snapshot| named.contains(&snapshot.id));
     let named: Vec<Snapshot> = named.cloned().collect();
-    let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    let reader = reader_of_everything(repository, CacheLimits::default())?;
     reader.store().trust(read_vouchers(repository)?);
     let (mut affected, _) =
         audit_each_domain(repository, &reader, &named, bad, progress, monitor, cancel)?;
