@@ -64,6 +64,8 @@ from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 
 # envelope.md
 CONFIG, KEY_SLOT, DATA_ARENA, METADATA_ARENA, SNAPSHOT, SESSION, TOMBSTONE = range(1, 8)
+ENDING = 19
+KINDS = (*range(CONFIG, TOMBSTONE + 1), *range(8, 12), 14, 17, 18, ENDING)
 FILE_TREE, RECIPES_OF_PLACES = 0, 1  # snapshot.md
 NAMING_LOCATION, REF_OF_FORM = 1, {0: "<32s16sIQ", 1: "<16sIQ"}  # repository.md, recipe.md
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -72,6 +74,9 @@ FILE, DIRECTORY, SYMLINK, FIFO, SOCKET, CHAR_DEVICE, BLOCK_DEVICE = range(7)  # 
 
 class Damaged(Exception):
     """Bytes that are not what was stored."""
+
+
+PROOF_KEY = None  # of what says that it is newer: envelope.md; known once a slot is open
 
 
 class Newer(Damaged):
@@ -241,10 +246,12 @@ class Repository:
         self.id = config_fields[0]
         self.by_value = config_fields[5] == NAMING_LOCATION
         self.keys = open_slots(self.path / "keys", passphrase, self.id, fields, signature)
+        global PROOF_KEY
+        PROOF_KEY = self.keys.envelope_key
 
     def snapshots(self) -> list:
-        """Identifier and fields of each snapshot that opens, oldest first."""
-        found = []
+        """Identifier and fields of each snapshot that opens and counts, oldest first."""
+        found, counted = [], self.counted_of_ended()
         for path in (self.path / "snapshots").glob("*"):
             try:
                 snapshot_id = bytes.fromhex(path.name)
@@ -255,10 +262,38 @@ class Repository:
                 self.check_claim(snapshot_id, sequence, claim)
                 opened = self.keys.open(b"strongroom v0 snapshot", snapshot_id, sealed)
                 body = self.checked_snapshot(snapshot_id, opened, claim[:16], sequence)
-                found.append((path.name, Cbor(body).value()))
+                fields = Cbor(body).value()
+                if snapshot_id not in counted.get(fields.get(14), (snapshot_id,)):
+                    raise Damaged(f"its domain {fields[14]} has ended without it")
+                found.append((path.name, fields))
             except (Damaged, ValueError) as error:
                 print(f"{path}: {error}", file=sys.stderr)
         return sorted(found, key=order)
+
+    def counted_of_ended(self) -> dict:
+        """The snapshots that count, of each domain that has ended: ended.md."""
+        last = {}
+        for path in (self.path / "ended").glob("*"):
+            try:
+                name = path.name.removesuffix(".copy")
+                domain, number = name.split(".")
+                opened = self.owners_own(path, "ended/" + name, ENDING, bytes.fromhex(domain))
+                fields = Cbor(opened).value()
+                if self.keys.domain_id(fields[1]).hex() == domain:
+                    last[fields[1]] = max(last.get(fields[1], (0,)), (int(number), fields[2]))
+            except (Damaged, OSError, ValueError) as error:
+                print(f"{path}: {error}", file=sys.stderr)
+        return {name: {bytes(one) for one in counted} for name, (_, counted) in last.items()}
+
+    def owners_own(self, path: Path, name: str, kind: int, object_id: bytes) -> bytes:
+        """What only the owner makes and reads: signed, and sealed to the owner (keys.md)."""
+        salt, sealed = split(read_object(path, kind, object_id), 16)
+        place = self.id + name.encode()
+        key = derive("strongroom v0 signed object", self.keys.voucher_key + place + salt)
+        signature, content = split(open_sealed(AESGCM(key), 0, sealed, place), 64)
+        if not self.keys.has_signed(b"strongroom v0 signed object", place + content, signature):
+            raise Damaged("the owner did not make it")
+        return self.keys.open(b"strongroom v0 private content", place, content)
 
     def check_claim(self, snapshot_id: bytes, sequence: int, claim: bytes):
         """The domain confirms the sequence in the header: domain, tag."""
@@ -541,6 +576,8 @@ class Keys:
         self.private_key = X25519PrivateKey.from_private_bytes(private_key)
         authority = derive("strongroom v0 authority key", master_secret)
         self.authority = Ed25519PrivateKey.from_private_bytes(authority).public_key()
+        self.envelope_key = derive("strongroom v0 envelope key", naming_secret)
+        self.voucher_key = derive("strongroom v0 voucher key", naming_secret)
         self.fingerprint_keys = {
             DATA_ARENA: derive("strongroom v0 data fingerprint key", naming_secret),
             METADATA_ARENA: derive("strongroom v0 metadata fingerprint key", naming_secret),
@@ -661,10 +698,17 @@ class Header(NamedTuple):
     parity_shards: int
     required_features: int
     body_hash: bytes
-    zero: bytes
+    proof: bytes
     checksum: int
 
     BYTES = 128
+
+    def claims_newness(self) -> bool:
+        return self.version > 0 or self.kind not in KINDS or self.required_features != 0
+
+
+def proof_of(packed: bytes, key: bytes) -> bytes:
+    return blake3(packed[:104], key=key).digest()[:20]
 
 
 def read_header(path: Path, kind: int | None, object_id: bytes | None = None) -> Header:
@@ -673,10 +717,12 @@ def read_header(path: Path, kind: int | None, object_id: bytes | None = None) ->
         packed = read_at(path, max(offset, 0), Header.BYTES)
         if packed[:8] == b"STRONGRM" and checksum_is_right(packed):
             header = Header(*struct.unpack("<8sHBBI16s16sQQII32s20sI", packed))
-            if header.version > 0:
-                raise Damaged(f"{path}: format version {header.version} is newer than this file")
-            if header.kind not in range(CONFIG, TOMBSTONE + 1) or header.required_features:
-                raise Newer(f"{path}: a newer program made it: not damaged, but not known here")
+            if header.claims_newness():
+                if PROOF_KEY is None or header.proof == proof_of(packed, PROOF_KEY):
+                    raise Newer(f"{path}: a newer program made it: not damaged, but not known here")
+                # Somebody without a key says so. The seals decide what it is.
+                kind_by_name = header.kind if header.kind in KINDS else kind or SNAPSHOT
+                header = header._replace(version=0, required_features=0, kind=kind_by_name)
             if kind not in (None, header.kind) or object_id not in (None, header.id):
                 raise Damaged(f"{path}: another object stands in its place")
             return header

@@ -190,8 +190,7 @@ pub fn diff(
         ChunkReader::of_domain(repository, domain, CacheLimits::default())
     };
     let readers = [reader_of(before)?, reader_of(after)?];
-    let sides =
-        [Side::open(before, &readers[0], cancel)?, Side::open(after, &readers[1], cancel)?];
+    let sides = [Side::open(before, &readers[0], cancel)?, Side::open(after, &readers[1], cancel)?];
     let mut differ = Differ {
         readers: readers.each_ref(),
         sides,

@@ -163,7 +163,7 @@ pub struct Remarks {
     of: BTreeMap<SnapshotId, Said>,
 }
 
-/// A damaged remark may be a hold, so it counts as one.
+/// A remark that is damaged, or that the place withholds, may be a hold, so it counts as one.
 const UNREADABLE: &str = "a remark about it cannot be read";
 
 impl Remarks {
@@ -249,7 +249,9 @@ impl Said {
                 // Its snapshot was removed in the meantime.
                 Err(RepositoryError::Backend(error)) if error.is_not_found() => {}
                 Err(RepositoryError::Forged { .. }) => {}
-                Err(error) if error.is_damage() => drop(unreadable.insert(*number)),
+                Err(error) if error.is_damage() || error.is_withheld() => {
+                    unreadable.insert(*number);
+                }
                 Err(error) => return Err(error),
             }
         }

@@ -36,7 +36,8 @@ pub struct Wishes {
 struct Wished {
     /// The number of the greatest that can be read; 0 if there is none.
     greatest: u32,
-    /// A greater one that cannot be read, and that may be the owner's: it may be to keep the snapshot.
+    /// A greater one that cannot be read, or that the place withholds, and that may be the owner's: it
+    /// may be to keep the snapshot.
     /// 0 if there is none.
     unreadable: u32,
 }
@@ -58,7 +59,9 @@ impl Wished {
                 // Carried out in the meantime.
                 Err(RepositoryError::Backend(error)) if error.is_not_found() => {}
                 Err(RepositoryError::Forged { .. }) => {}
-                Err(error) if error.is_damage() => drop(unreadable.insert(*number)),
+                Err(error) if error.is_damage() || error.is_withheld() => {
+                    unreadable.insert(*number);
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -211,7 +214,7 @@ fn create_wish(
             // The snapshot went, and its wishes with it.
             Err(RepositoryError::Backend(error)) if error.is_not_found() => break,
             Err(RepositoryError::Forged { .. }) => {}
-            Err(error) if error.is_damage() => {}
+            Err(error) if error.is_damage() || error.is_withheld() => {}
             Err(error) => return Err(error),
         }
     }

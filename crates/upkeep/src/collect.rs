@@ -439,7 +439,7 @@ impl Collector<'_> {
         let going: HashSet<SnapshotId> = plan.snapshots.iter().map(|going| going.id).collect();
         let goes = |snapshot| going.contains(&snapshot) && wishes.forget(snapshot);
         let list = list_snapshots(self.repository)?;
-        let late = list.snapshots.iter().chain(&list.forgotten).find(|snapshot| {
+        let late = list.all().find(|snapshot| {
             let was_seen =
                 writers.sessions.contains(&snapshot.id) || writers.snapshots.contains(&snapshot.id);
             snapshot.seen < number && !was_seen
@@ -499,7 +499,7 @@ fn refuse_emptied(
     inventory: &Inventory,
     collections: &Collections,
 ) -> Result<(), RepositoryError> {
-    let are_some = !list.snapshots.is_empty() || !list.forgotten.is_empty();
+    let are_some = list.all().next().is_some();
     if are_some || !list.unreadable.is_empty() || !list.newer.is_empty() {
         return Ok(());
     }
@@ -532,8 +532,7 @@ fn staying<'l>(
         let what = format!("snapshot {}", id.short());
         return Err(RepositoryError::NotCollectable { what, why });
     }
-    let known = list.snapshots.iter().chain(&list.forgotten);
-    Ok(known.filter(|snapshot| !goes(snapshot.id)).collect())
+    Ok(list.all().filter(|snapshot| !goes(snapshot.id)).collect())
 }
 
 /// Those of the listed snapshots that go, as many as have room in this many bytes.
@@ -542,8 +541,7 @@ fn going(
     goes: &dyn Fn(SnapshotId) -> bool,
     bytes_max: usize,
 ) -> Vec<Forgotten> {
-    let known = list.snapshots.iter().chain(&list.forgotten);
-    let known = known.map(|Snapshot { id, domain, sequence, .. }| Forgotten {
+    let known = list.all().map(|Snapshot { id, domain, sequence, .. }| Forgotten {
         id: *id,
         domain: domain.clone(),
         sequence: *sequence,

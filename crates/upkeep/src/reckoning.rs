@@ -86,7 +86,7 @@ fn kept_snapshots(
         let (what, why) = (format!("snapshot {}", id.short()), error.to_string());
         return Err(RepositoryError::NotCollectable { what, why });
     }
-    let mut kept: Vec<Snapshot> = list.snapshots.into_iter().chain(list.forgotten).collect();
+    let mut kept = list.readable();
     kept.retain(|snapshot| stays(&snapshot.id));
     if let Some(newer) = kept.iter().find(|snapshot| !snapshot.features.is_empty()) {
         let what = format!("snapshot {}", newer.id.short());

@@ -3,7 +3,7 @@
 use strongroom_arena::CacheLimits;
 use strongroom_base::{Cancel, OsEntropy, Silent};
 use strongroom_catalog::{Entry, EntryKind, Metadata, Recipe, Snapshot, TreeWriter};
-use strongroom_nbd::{Export, Exports};
+use strongroom_nbd::Exports;
 use strongroom_repository::keys::{KdfCost, KeySlot, NewSlot, write_slot};
 use strongroom_repository::{
     ChunkReader, ChunkWriter, OwnRecord, PackOptions, Repository, Session, find_disks,
@@ -28,8 +28,7 @@ fn as_laptop(world: &World) -> Repository {
 }
 
 fn commit(session: Session<'_>, root: Recipe) -> Snapshot {
-    let snapshot =
-        Snapshot { root, host: "laptop".to_owned(), ..Snapshot::empty(session.id) };
+    let snapshot = Snapshot { root, host: "laptop".to_owned(), ..Snapshot::empty(session.id) };
     session.commit(&snapshot).unwrap();
     snapshot
 }

@@ -356,7 +356,7 @@ fn what_a_newer_program_made_is_unknown_and_repaired_as_it_was() {
         ("a kind that is reserved", true, |h| h.kind = ObjectKind::Unknown(12)),
         ("the last kind", true, |h| h.kind = ObjectKind::from_number(255)),
         ("a required feature", true, |h| h.required_features = 1 << 31),
-        ("bytes that mean nothing yet", false, |h| h.reserved = [9; RESERVED_BYTES]),
+        ("bytes that mean nothing yet", false, |h| h.proof = [9; PROOF_BYTES]),
     ];
     for (name, is_unknown, change) in cases {
         let mut newer = header.clone();

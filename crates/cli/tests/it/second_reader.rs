@@ -110,9 +110,31 @@ fn restores_what_the_program_stored(python: &str, naming: &str) {
     assert!(names.filter(|name| !name.ends_with(".0")).count() > 0, "an arena was rewritten");
     let inner = tree.strip_prefix("/").unwrap();
     assert_same(&tree, &restore_py(python, &folder, "out").join(inner));
+    // Someone without a key says that a newer program made the snapshot, and everything that it needs.
+    for file in ["snapshots", "arenas", "ended"]
+        .iter()
+        .flat_map(|name| std::fs::read_dir(folder.join("room").join(name)).into_iter().flatten())
+    {
+        claim_to_be_newer(&file.unwrap().path());
+    }
+    assert_same(&tree, &restore_py(python, &folder, "out in spite of it").join(inner));
     // A lost configuration is read from its copy.
     std::fs::remove_file(folder.join("room/config")).unwrap();
     assert_same(&tree, &restore_py(python, &folder, "out again").join(inner));
+}
+
+/// Sets a required feature in header and trailer.
+fn claim_to_be_newer(file: &Path) {
+    let mut object = std::fs::read(file).unwrap();
+    let trailer = object.len() - 128;
+    for start in [0, trailer] {
+        let header = &mut object[start..][..128];
+        header[68] = 1;
+        let checksum = crc32c::crc32c(&header[..124]);
+        header[124..].copy_from_slice(&checksum.to_le_bytes());
+    }
+    std::fs::set_permissions(file, PermissionsExt::from_mode(0o600)).unwrap();
+    std::fs::write(file, object).unwrap();
 }
 
 /// A collection leaves slots that hold nothing: they are no damage.
@@ -170,13 +192,17 @@ fn kept_h3_both_readers_give_a_put_only_snapshot_its_own_alone() {
         std::fs::write(folder.join("laptop"), LAPTOP).unwrap();
         let key = folder.join("laptop");
         let key = ["--new-password-file", key.to_str().unwrap()];
-        strongroom(&folder, &[&["key", "add", "--put-only", "--domain", "laptop"], &key[..]].concat());
+        strongroom(
+            &folder,
+            &[&["key", "add", "--put-only", "--domain", "laptop"], &key[..]].concat(),
+        );
         let stolen = steal_latest(&folder);
         let payroll = tree.join("payroll");
         let payroll = payroll.strip_prefix("/").unwrap();
         for foreign_chunks in [false, true] {
             let options = if foreign_chunks { &["--foreign-chunks"][..] } else { &[] };
-            let outs = ["ours", "theirs"].map(|name| folder.join(format!("{name} {foreign_chunks}")));
+            let outs =
+                ["ours", "theirs"].map(|name| folder.join(format!("{name} {foreign_chunks}")));
             let ours = Command::new(env!("CARGO_BIN_EXE_strongroom"))
                 .args(["--quiet", "restore", &stolen, "--target"])
                 .arg(&outs[0])
@@ -186,8 +212,7 @@ fn kept_h3_both_readers_give_a_put_only_snapshot_its_own_alone() {
                 .env("STRONGROOM_PASSWORD", PASSPHRASE)
                 .output()
                 .unwrap();
-            let script =
-                Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/format/restore.py");
+            let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/format/restore.py");
             let theirs = Command::new(&python)
                 .arg(script)
                 .args(options)

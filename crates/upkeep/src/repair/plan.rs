@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use strongroom_arena::{ArenaName, envelope};
 use strongroom_backend::{Backend, BackendError, ObjectName, Withheld};
-use strongroom_base::{Cancel, Monitor, Progress};
+use strongroom_base::{Cancel, Monitor, Progress, SnapshotId};
 use strongroom_repository::objects::{ASIDE_FOLDER, is_missed, list_objects, read_whole, twin};
 use strongroom_repository::{
-    Repository, RepositoryError, Useless, arena_bytes_of, find_useless, refuse_newer,
+    Repository, RepositoryError, Useless, arena_bytes_of, find_useless, list_snapshots,
+    refuse_newer, snapshot_object,
 };
 
 use crate::health::fault::{Fault, look_whole};
@@ -58,6 +59,12 @@ pub enum RepairStep {
         /// What is wrong with it.
         why: String,
     },
+    /// Forget a snapshot that does not count, because its domain has ended without it. Needs the
+    /// owner's key.
+    Forget {
+        /// The snapshot.
+        snapshot: SnapshotId,
+    },
     /// Nothing can be done.
     Lost {
         /// The object.
@@ -90,6 +97,7 @@ impl RepairStep {
                 | Self::FromCopy { .. }
                 | Self::TakeAway { .. }
                 | Self::TakePlanted { .. }
+                | Self::Forget { .. }
         )
     }
 
@@ -102,6 +110,7 @@ impl RepairStep {
             | Self::TakeAway { name, .. }
             | Self::Lost { name, .. } => name.clone(),
             Self::TakePlanted { arena } | Self::Rescue { arena, .. } => arena.object(),
+            Self::Forget { snapshot } => snapshot_object(*snapshot),
         }
     }
 }
@@ -149,7 +158,7 @@ pub fn plan_repair(
 }
 
 /// Adds to a plan what is of no use under the names of what only the owner makes, instead of what the
-/// plan would do with it. Any other key changes nothing.
+/// plan would do with it, and the snapshots that do not count. Any other key changes nothing.
 pub fn plan_removals(
     repository: &Repository,
     plan: &mut RepairPlan,
@@ -169,6 +178,10 @@ pub fn plan_removals(
         why: why.clone(),
     });
     plan.steps.extend(steps);
+    let list = list_snapshots(repository)?;
+    // One that is held stays until it is released.
+    let late = list.late.iter().filter(|late| list.wishes.hold(late.id).is_none());
+    plan.steps.extend(late.map(|late| RepairStep::Forget { snapshot: late.id }));
     Ok(())
 }
 
