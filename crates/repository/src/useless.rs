@@ -191,7 +191,9 @@ fn state_of(repository: &Repository, at: &ObjectName) -> Result<State, Repositor
             {
                 State::Rubbish(source.to_string())
             }
-            error if error.is_damage() || error.is_not_found() => State::Unread,
+            error if error.is_damage() || error.is_not_found() || error.is_withheld() => {
+                State::Unread
+            }
             error => return Err(error.into()),
         },
         Err(error) if error.is_damage() => State::Unread,

@@ -28,7 +28,8 @@ fn as_laptop(world: &World) -> Repository {
 }
 
 fn commit(session: Session<'_>, root: Recipe) -> Snapshot {
-    let snapshot = Snapshot { root, host: "laptop".to_owned(), ..Snapshot::empty(session.id) };
+    let (host, paths) = ("laptop".to_owned(), vec![b"/vm1".to_vec()]);
+    let snapshot = Snapshot { root, host, paths, ..Snapshot::empty(session.id) };
     session.commit(&snapshot).unwrap();
     snapshot
 }

@@ -7,8 +7,8 @@ use strongroom_base::{Cancel, Silent, SnapshotId};
 use strongroom_catalog::{Recipe, Snapshot};
 use strongroom_repository::objects::{ENDED_FOLDER, KEYS_FOLDER};
 use strongroom_repository::{
-    Narrowing, Repository, RepositoryError, Session, SnapshotList, SnapshotName, end_domain,
-    find_snapshot_among, list_snapshots, read_snapshot,
+    Repository, RepositoryError, Session, SnapshotList, SnapshotName, end_domain, find_snapshot,
+    list_snapshots, read_snapshot,
 };
 use strongroom_testkit::Image;
 use strongroom_testkit::damage::names_in;
@@ -113,9 +113,8 @@ fn kept_9_what_a_thief_stores_after_the_end_of_its_domain_counts_for_nothing() {
     let list = stolen.list();
     assert_eq!(ids(&list.snapshots), made.iter().map(|(id, _)| *id).collect());
     assert_eq!(ids(&list.late), [late].into());
-    let narrowing = Narrowing { host: Some("laptop".to_owned()), ..Narrowing::default() };
     let latest = SnapshotName::Latest(0);
-    let latest = find_snapshot_among(&list.snapshots, &narrowing, &latest, b"", "latest").unwrap();
+    let latest = find_snapshot(&list.snapshots, &latest, b"", "latest").unwrap();
     assert_eq!(latest.id, made[1].0, "the thief's is not the latest");
     let verified = verified(world, VerifyDepth::Data);
     assert_eq!(faults(&verified, &Fault::AfterTheEnd), [format!("snapshots/{late}")]);

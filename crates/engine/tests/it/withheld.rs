@@ -171,7 +171,7 @@ fn kept_1_6_a_restore_leaves_out_what_waits_and_restores_the_rest() {
     assert!(left_out > 0 && left_out < outcome.files, "{left_out} of {} files", outcome.files);
     assert_eq!((outcome.files_failed, outcome.damaged.len()), (left_out, 0));
     for (path, why) in &outcome.withheld {
-        assert!(!path.exists() && why.contains("archive"), "{}: {why}", path.display());
+        assert!(!path.exists() && why.contains("withholds"), "{}: {why}", path.display());
     }
     // Where something is, it stays.
     let (first, _) = &outcome.withheld[0];
