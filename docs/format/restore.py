@@ -5,6 +5,9 @@
     restore.py REPOSITORY SNAPSHOT TARGET         restores one (a prefix of its id, or "latest")
     restore.py --check REPOSITORY                 reads everything and tells what is damaged
 
+A snapshot of a put-only domain is read from the arenas of that domain alone (keys.md), unless
+--foreign-chunks is given: for snapshots of before that rule.
+
 The passphrase is taken from STRONGROOM_PASSWORD or asked for. Needs Python 3.11 and from PyPI
 cryptography, zstandard and blake3. It is written to be read: it shows that the format can be read
 by somebody else. It repairs nothing: parity and signatures are passed over (see parity.md).
@@ -61,6 +64,8 @@ from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 
 # envelope.md
 CONFIG, KEY_SLOT, DATA_ARENA, METADATA_ARENA, SNAPSHOT, SESSION, TOMBSTONE = range(1, 8)
+ENDING = 19
+KINDS = (*range(CONFIG, TOMBSTONE + 1), *range(8, 12), 14, 17, 18, ENDING)
 FILE_TREE, RECIPES_OF_PLACES = 0, 1  # snapshot.md
 NAMING_LOCATION, REF_OF_FORM = 1, {0: "<32s16sIQ", 1: "<16sIQ"}  # repository.md, recipe.md
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -71,6 +76,9 @@ class Damaged(Exception):
     """Bytes that are not what was stored."""
 
 
+PROOF_KEY = None  # of what says that it is newer: envelope.md; known once a slot is open
+
+
 class Newer(Damaged):
     """Bytes that a newer program stored. They are not damaged, but not known here."""
 
@@ -78,6 +86,8 @@ class Newer(Damaged):
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     arguments.add_argument("--check", action="store_true", help="read everything, restore nothing")
+    arguments.add_argument("--foreign-chunks", action="store_true",
+                           help="also restore what a snapshot names that its domain has not stored")
     arguments.add_argument("repository", type=Path)
     arguments.add_argument("snapshot", nargs="?")
     arguments.add_argument("target", nargs="?", type=Path)
@@ -90,7 +100,7 @@ def main() -> int:
         if given.check:
             return check(repository)
         if given.snapshot:
-            return restore(repository, given.snapshot, given.target)
+            return restore(repository, given.snapshot, given.target, given.foreign_chunks)
         return list_snapshots(repository)
     except (Damaged, OSError) as error:
         print(f"restore.py: {error}", file=sys.stderr)
@@ -117,9 +127,12 @@ def list_snapshots(repository) -> int:
 # --- Restoring a tree: tree.md -----------------------------------------------------------------
 
 
-def restore(repository, name: str, target: Path) -> int:
+def restore(repository, name: str, target: Path, foreign_chunks: bool) -> int:
     if name == "latest":  # of those that are complete
-        snapshots = [s for s in repository.snapshots() if not s[1].get(9)][-1:]
+        complete = [s for s in repository.snapshots() if not s[1].get(9)]
+        domains = {s[1].get(14, "") for s in complete}
+        # Those of the owner, or of the only domain: another could choose what is restored.
+        snapshots = [s for s in complete if len(domains) == 1 or not s[1].get(14)][-1:]
     else:
         snapshots = [s for s in repository.snapshots() if s[0].startswith(name)]
     if len(snapshots) != 1:
@@ -127,6 +140,9 @@ def restore(repository, name: str, target: Path) -> int:
     target.mkdir(parents=True, exist_ok=True)
     if any(target.iterdir()):
         raise FileExistsError(f"{target} is not empty")
+    domain = snapshots[0][1].get(14)
+    if domain and not foreign_chunks:
+        repository.only_of = repository.keys.domain_id(domain)
     restoration = Restoration(repository, {}, 0)
     restoration.tree(snapshots[0][1][8], os.fsencode(target))
     return 1 if restoration.problems else 0
@@ -216,6 +232,9 @@ def put_metadata(entry, path: bytes):
 class Repository:
     def __init__(self, path: Path, passphrase: bytes):
         self.path = path
+        # The domain whose arenas alone are read: only who has stored a chunk may name it in a
+        # snapshot. The owner, who reads everything anyway, may name anything.
+        self.only_of = None
         try:
             self.open(read_either(path / "config", CONFIG), passphrase)
         except Damaged:  # or changed by someone without a key; its copy may be right
@@ -227,10 +246,12 @@ class Repository:
         self.id = config_fields[0]
         self.by_value = config_fields[5] == NAMING_LOCATION
         self.keys = open_slots(self.path / "keys", passphrase, self.id, fields, signature)
+        global PROOF_KEY
+        PROOF_KEY = self.keys.envelope_key
 
     def snapshots(self) -> list:
-        """Identifier and fields of each snapshot that opens, oldest first."""
-        found = []
+        """Identifier and fields of each snapshot that opens and counts, oldest first."""
+        found, counted = [], self.counted_of_ended()
         for path in (self.path / "snapshots").glob("*"):
             try:
                 snapshot_id = bytes.fromhex(path.name)
@@ -241,10 +262,38 @@ class Repository:
                 self.check_claim(snapshot_id, sequence, claim)
                 opened = self.keys.open(b"strongroom v0 snapshot", snapshot_id, sealed)
                 body = self.checked_snapshot(snapshot_id, opened, claim[:16], sequence)
-                found.append((path.name, Cbor(body).value()))
+                fields = Cbor(body).value()
+                if snapshot_id not in counted.get(fields.get(14), (snapshot_id,)):
+                    raise Damaged(f"its domain {fields[14]} has ended without it")
+                found.append((path.name, fields))
             except (Damaged, ValueError) as error:
                 print(f"{path}: {error}", file=sys.stderr)
         return sorted(found, key=order)
+
+    def counted_of_ended(self) -> dict:
+        """The snapshots that count, of each domain that has ended: ended.md."""
+        last = {}
+        for path in (self.path / "ended").glob("*"):
+            try:
+                name = path.name.removesuffix(".copy")
+                domain, number = name.split(".")
+                opened = self.owners_own(path, "ended/" + name, ENDING, bytes.fromhex(domain))
+                fields = Cbor(opened).value()
+                if self.keys.domain_id(fields[1]).hex() == domain:
+                    last[fields[1]] = max(last.get(fields[1], (0,)), (int(number), fields[2]))
+            except (Damaged, OSError, ValueError) as error:
+                print(f"{path}: {error}", file=sys.stderr)
+        return {name: {bytes(one) for one in counted} for name, (_, counted) in last.items()}
+
+    def owners_own(self, path: Path, name: str, kind: int, object_id: bytes) -> bytes:
+        """What only the owner makes and reads: signed, and sealed to the owner (keys.md)."""
+        salt, sealed = split(read_object(path, kind, object_id), 16)
+        place = self.id + name.encode()
+        key = derive("strongroom v0 signed object", self.keys.voucher_key + place + salt)
+        signature, content = split(open_sealed(AESGCM(key), 0, sealed, place), 64)
+        if not self.keys.has_signed(b"strongroom v0 signed object", place + content, signature):
+            raise Damaged("the owner did not make it")
+        return self.keys.open(b"strongroom v0 private content", place, content)
 
     def check_claim(self, snapshot_id: bytes, sequence: int, claim: bytes):
         """The domain confirms the sequence in the header: domain, tag."""
@@ -337,7 +386,10 @@ class Repository:
     @functools.lru_cache(maxsize=16)
     def arena(self, arena: bytes, generation: int) -> "Arena":
         path = self.path / "arenas" / f"{arena.hex()}.{generation}"
-        return Arena(path, arena, generation, self.keys)
+        found = Arena(path, arena, generation, self.keys)
+        if self.only_of not in (None, found.domain):
+            raise Damaged(f"arena {arena.hex()} is not of the domain whose snapshot names it")
+        return found
 
     @functools.cached_property
     def generations(self) -> dict:
@@ -409,7 +461,7 @@ class Arena:
         key = keys.open(b"strongroom v0 arena key", arena_id, sealed_key)
         if any(salt):
             key = derive("strongroom v0 arena blocks", key + salt)
-        self.key = AESGCM(key)
+        self.key, self.domain = AESGCM(key), domain
         summary_start = Header.BYTES + self.HEAD_BYTES
         self.blocks_start = summary_start + summary_bytes
         sealed = read_at(path, summary_start, summary_bytes)
@@ -524,6 +576,8 @@ class Keys:
         self.private_key = X25519PrivateKey.from_private_bytes(private_key)
         authority = derive("strongroom v0 authority key", master_secret)
         self.authority = Ed25519PrivateKey.from_private_bytes(authority).public_key()
+        self.envelope_key = derive("strongroom v0 envelope key", naming_secret)
+        self.voucher_key = derive("strongroom v0 voucher key", naming_secret)
         self.fingerprint_keys = {
             DATA_ARENA: derive("strongroom v0 data fingerprint key", naming_secret),
             METADATA_ARENA: derive("strongroom v0 metadata fingerprint key", naming_secret),
@@ -644,10 +698,17 @@ class Header(NamedTuple):
     parity_shards: int
     required_features: int
     body_hash: bytes
-    zero: bytes
+    proof: bytes
     checksum: int
 
     BYTES = 128
+
+    def claims_newness(self) -> bool:
+        return self.version > 0 or self.kind not in KINDS or self.required_features != 0
+
+
+def proof_of(packed: bytes, key: bytes) -> bytes:
+    return blake3(packed[:104], key=key).digest()[:20]
 
 
 def read_header(path: Path, kind: int | None, object_id: bytes | None = None) -> Header:
@@ -656,10 +717,12 @@ def read_header(path: Path, kind: int | None, object_id: bytes | None = None) ->
         packed = read_at(path, max(offset, 0), Header.BYTES)
         if packed[:8] == b"STRONGRM" and checksum_is_right(packed):
             header = Header(*struct.unpack("<8sHBBI16s16sQQII32s20sI", packed))
-            if header.version > 0:
-                raise Damaged(f"{path}: format version {header.version} is newer than this file")
-            if header.kind not in range(CONFIG, TOMBSTONE + 1) or header.required_features:
-                raise Newer(f"{path}: a newer program made it: not damaged, but not known here")
+            if header.claims_newness():
+                if PROOF_KEY is None or header.proof == proof_of(packed, PROOF_KEY):
+                    raise Newer(f"{path}: a newer program made it: not damaged, but not known here")
+                # Somebody without a key says so. The seals decide what it is.
+                kind_by_name = header.kind if header.kind in KINDS else kind or SNAPSHOT
+                header = header._replace(version=0, required_features=0, kind=kind_by_name)
             if kind not in (None, header.kind) or object_id not in (None, header.id):
                 raise Damaged(f"{path}: another object stands in its place")
             return header

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A disk is read through its recipe: nothing is unpacked before it is asked for, and holes of the
-//! recipe are holes of the export. All disks share one cache of blocks. Requests that follow each
+//! recipe are holes of the export. Disks in snapshots of one domain share a cache of blocks. Requests that follow each
 //! other are read ahead. If disks are writable, what is written goes into an overlay, and the
 //! repository keeps what it has.
 
@@ -18,6 +18,7 @@ mod fetcher;
 mod map;
 mod naming;
 mod profile;
+mod readers;
 mod sequence;
 
 use std::collections::HashMap;
@@ -28,27 +29,19 @@ use std::time::Duration;
 
 use jiff::tz::TimeZone;
 use strongroom_arena::CacheLimits;
-use strongroom_base::{ByteCache, Monitor, Problem, Severity, SnapshotId, Timestamp};
+use strongroom_base::{Monitor, Problem, Severity, SnapshotId, Timestamp};
 use strongroom_catalog::Snapshot;
 use strongroom_nbd::{Export, Exports, Overlay};
-use strongroom_repository::{ChunkReader, Narrowing, Repository, RepositoryError};
+use strongroom_repository::{Narrowing, Repository, RepositoryError};
 
-use crate::chunks::{Chunks, Failure};
+use crate::chunks::Failure;
 use crate::mount::naming::host_name;
 use catalogue::{Catalogue, FindError, FoundDisk};
 pub use disk::NightDisk;
-use disk::Shared;
-use fetcher::Fetcher;
-use map::{DiskMap, Nodes};
+use map::DiskMap;
 use naming::{ExportName, Which};
 use profile::Profile;
-
-/// Nodes of recipes that are kept: those of some 16 GiB of disks.
-const NODE_BYTES_MAX: usize = 16 << 20;
-/// Chunks of which only a part was wanted.
-const RECENT_BYTES_MAX: usize = 24 << 20;
-/// Blocks that are fetched at a time from a place far away.
-const FETCHERS_MAX: usize = 16;
+use readers::Readers;
 
 /// How disks are offered.
 #[derive(Debug, Clone)]
@@ -61,7 +54,7 @@ pub struct NightsOptions {
     pub time_zone: TimeZone,
     /// New snapshots are looked for at most this often, and only when a disk is looked for.
     pub refresh: Duration,
-    /// How much of arenas is kept in memory, by all disks together.
+    /// How much of arenas is kept in memory, by all disks of one domain together.
     pub cache: CacheLimits,
     /// Disks can be written to; what is written is kept in files of this folder, which exists.
     pub overlays: Option<PathBuf>,
@@ -106,7 +99,8 @@ pub struct Night {
 
 /// The disks of all nights.
 pub struct Nights {
-    shared: Arc<Shared>,
+    readers: Arc<Readers>,
+    monitor: Arc<dyn Monitor>,
     options: NightsOptions,
     // Held while snapshots and their folders are read: who opens another disk then waits.
     catalogue: Mutex<Catalogue>,
@@ -137,18 +131,14 @@ impl Nights {
         options: NightsOptions,
         monitor: Arc<dyn Monitor>,
     ) -> Result<Self, RepositoryError> {
-        let chunks = Arc::new(Chunks::new(ChunkReader::new(&repository, options.cache)?));
-        let nodes = Arc::new(Nodes::new(chunks.clone(), NODE_BYTES_MAX));
-        let threads = chunks.requests_in_flight().min(FETCHERS_MAX);
-        let fetcher = Fetcher::start(chunks.clone(), nodes.clone(), threads).map_err(|error| {
-            RepositoryError::Argument(format!("no thread can be made: {error}"))
-        })?;
+        let readers = Readers::new(repository.clone(), options.cache, monitor.clone())?;
+        let readers = Arc::new(readers);
         let mut catalogue =
-            Catalogue::new(repository, chunks.clone(), options.clone(), monitor.clone());
+            Catalogue::new(repository, readers.clone(), options.clone(), monitor.clone());
         catalogue.refresh()?;
-        let recent = ByteCache::new(RECENT_BYTES_MAX);
         Ok(Self {
-            shared: Arc::new(Shared { chunks, nodes, recent, fetcher, monitor }),
+            readers,
+            monitor,
             options,
             catalogue: Mutex::new(catalogue),
             opened: Mutex::default(),
@@ -233,7 +223,8 @@ impl Nights {
         let folder = self.options.profiles.as_ref();
         let earlier = folder.and_then(|folder| Profile::read(&profile_path(folder, &found.name)));
         let recording = (folder.is_some() && earlier.is_none()).then(Profile::default);
-        let disk = NightDisk::new(self.shared.clone(), map, label, recording);
+        let shared = self.readers.of(&snapshot.domain)?;
+        let disk = NightDisk::new(shared, map, label, recording);
         if let Some(earlier) = earlier {
             disk.fetch_profile(&earlier);
         }
@@ -241,7 +232,7 @@ impl Nights {
     }
 
     fn report(&self, severity: Severity, message: &str) {
-        self.shared.monitor.problem(Problem { severity, path: None, message });
+        self.monitor.problem(Problem { severity, path: None, message });
     }
 }
 

@@ -12,6 +12,7 @@
 
 mod fetch;
 pub mod format;
+pub mod newness;
 pub mod proof;
 mod read;
 
@@ -22,7 +23,7 @@ use strongroom_galois::Code;
 use strongroom_galois::{Signature, signature};
 
 use format::{
-    HEADER_BYTES, Header, HeaderError, Layout, ObjectKind, Origin, RESERVED_BYTES,
+    HEADER_BYTES, Header, HeaderError, Layout, ObjectKind, Origin, PROOF_BYTES,
     SHARD_BYTES_LOG2_MAX, pack_table, unpack_table,
 };
 
@@ -84,7 +85,7 @@ pub fn seal_from(start: usize, memory: &mut Vec<u8>, identity: Identity, redunda
         parity_shards: redundancy.parity_shards(body.len().div_ceil(1 << shard_bytes_log2)),
         required_features: 0,
         body_hash: *blake3::hash(body).as_bytes(),
-        reserved: [0; RESERVED_BYTES],
+        proof: [0; PROOF_BYTES],
     };
     append_proofs(start, memory, &header);
 }

@@ -49,12 +49,13 @@ const SMALL_BYTES: usize = 64 << 10;
 /// At most this many indexes are kept in memory.
 const INDEXES_MAX: usize = 4096;
 /// The folders of a repository: all that is made again in a new store.
-const FOLDERS: [&str; 13] = [
+const FOLDERS: [&str; 14] = [
     "keys",
     "",
     "arenas",
     "vouchers",
     "arrivals",
+    "ended",
     "remarks",
     "forgotten",
     "collections",

@@ -37,6 +37,7 @@ mod context {
     pub const METADATA_FINGERPRINT: &str = "strongroom v0 metadata fingerprint key";
     pub const CHUNKER: &str = "strongroom v0 chunker key";
     pub const VOUCHER: &str = "strongroom v0 voucher key";
+    pub const ENVELOPE: &str = "strongroom v0 envelope key";
 
     pub const PRIVATE: &str = "strongroom v0 private key";
     pub const AUTHORITY: &str = "strongroom v0 authority key";
@@ -104,6 +105,8 @@ pub struct NamingKeys {
     pub chunker_key: [u8; 8],
     /// Seals what the owner has signed and every holder may read.
     pub voucher_key: [u8; 32],
+    /// Proves that a newer program made an object.
+    pub envelope_key: [u8; 32],
 }
 
 /// The keys of one domain.
@@ -184,6 +187,7 @@ impl NamingSecret {
             metadata: Fingerprinter::new(derive(context::METADATA_FINGERPRINT)),
             chunker_key: *chunker.first_chunk().expect("a key is longer than eight bytes"),
             voucher_key: derive(context::VOUCHER),
+            envelope_key: derive(context::ENVELOPE),
         }
     }
 }
@@ -386,6 +390,7 @@ mod tests {
             hex(&naming.metadata.fingerprint(b"strongroom").0),
             hex(&naming.chunker_key),
             hex(&naming.voucher_key),
+            hex(&naming.envelope_key),
             hex(&keys.write.public_key.0),
             hex(&keys.write.authority.0),
             hex(&keys.owner.as_ref().unwrap().voucher_key),
@@ -400,11 +405,12 @@ mod tests {
         assert_eq!(derived, GOLDEN);
     }
 
-    const GOLDEN: [&str; 14] = [
+    const GOLDEN: [&str; 15] = [
         "ec848c94448ff5d86a78fe1825da9f7d666a44b86b74aced5971f82d1aecc200",
         "bc706dbc3d6a01d3874119abaf2b3c6e74373457cf921958729e8742f2612dd5",
         "0c97e93f06337757",
         "e4892d43482337a012ee1a693901df4480a6ccecfff7c6780dbf2bdc6185f020",
+        "92afcd8544af78ed88523ca52e623de89471806d4dc3ddb442b558dc712be7a1",
         "d2d0b967079b2b12eab16b335671d0f05ca3bf82e302dc437960b8d19d4fef35",
         "4ca6b04b9a75786ceb061bc4848c1d6e5115965d12146635b65542d598331c2a",
         "b91804b9b1c75dc95c3bffb4e5ac1bf237d077d80cd0f7a3d60b3a5761683600",

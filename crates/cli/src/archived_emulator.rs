@@ -57,7 +57,7 @@ pub fn unpack(
     let outcome = restore(repository, &snapshot, &options, &monitor, &context.cancel)?;
     let of_root = what.path.strip_prefix(b"/").unwrap_or(&what.path);
     let program = root.join(std::ffi::OsStr::from_bytes(of_root));
-    if outcome.problems > 0 {
+    if outcome.problems > 0 || !outcome.withheld.is_empty() {
         let message =
             format!("the emulator of snapshot {id} cannot be put into a folder as a whole");
         return Err(CliError::new(Exit::Failed, message, "see the warnings above"));

@@ -248,6 +248,20 @@ fn hint_for(error: &RepositoryError) -> Option<&'static str> {
         RepositoryError::DomainName { .. } => {
             "a domain's name has 1 to 255 bytes, and no spaces, `/`, `:` or `@`"
         }
+        RepositoryError::NoSuchDomain { .. } => {
+            "`strongroom snapshots` shows domains as hosts, `strongroom key list` shows those that have ended"
+        }
+        RepositoryError::DomainEnded { .. } => {
+            "a machine gets a key of a domain with a new name: `strongroom key add --put-only --domain NEW-NAME`"
+        }
+        RepositoryError::AfterTheEnd { .. } => {
+            "if it is one of yours, `strongroom key end-domain DOMAIN --keep SNAPSHOT` makes it count; \
+             otherwise `strongroom forget SNAPSHOT`"
+        }
+        RepositoryError::EndingLost { .. } => {
+            "nothing was removed; `strongroom repair --from REPLICA` may bring it back; otherwise say it \
+             again: `strongroom key end-domain NAME`, with --since if snapshots came meanwhile"
+        }
         RepositoryError::OtherDomain { .. } => {
             "only a key that reads gives put-only keys of every domain"
         }

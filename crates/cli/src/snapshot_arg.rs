@@ -118,6 +118,10 @@ impl SnapshotArg {
         let list = list_snapshots(repository)?;
         let found = self.find_among(&list.snapshots, narrowing).cloned();
         if found.is_err() && self.name.len() >= SHORTEST_ID {
+            if let Some(late) = list.late.iter().find(|late| late.id.starts_with(&self.name)) {
+                let (snapshot, domain) = (late.id, late.domain.clone());
+                return Err(RepositoryError::AfterTheEnd { snapshot, domain }.into());
+            }
             let mut unread = list.newer.into_iter().chain(list.unreadable);
             // It exists, and there is a reason why it cannot be used.
             if let Some((_, why)) = unread.find(|(id, _)| id.starts_with(&self.name)) {

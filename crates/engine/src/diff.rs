@@ -181,10 +181,18 @@ pub fn diff(
         let message = "two directories have no snapshot between them: name one".to_owned();
         return Err(RepositoryError::Argument(message).into());
     }
-    let reader = ChunkReader::new(repository, CacheLimits::default())?;
-    let sides = [Side::open(before, &reader, cancel)?, Side::open(after, &reader, cancel)?];
+    // What one side's domain may name, the other's may not.
+    let reader_of = |side| {
+        let domain = match side {
+            DiffSide::Snapshot { snapshot, .. } => &snapshot.domain,
+            DiffSide::Directory(_) => "",
+        };
+        ChunkReader::of_domain(repository, domain, CacheLimits::default())
+    };
+    let readers = [reader_of(before)?, reader_of(after)?];
+    let sides = [Side::open(before, &readers[0], cancel)?, Side::open(after, &readers[1], cancel)?];
     let mut differ = Differ {
-        reader: &reader,
+        readers: readers.each_ref(),
         sides,
         levels: vec![Level::default()],
         path: Vec::new(),
@@ -217,7 +225,7 @@ impl Default for Level {
 }
 
 struct Differ<'d, 'r> {
-    reader: &'r ChunkReader,
+    readers: [&'r ChunkReader; 2],
     sides: [Side<'r>; 2],
     levels: Vec<Level>,
     path: Vec<u8>,
@@ -399,7 +407,7 @@ impl Differ<'_, '_> {
             return Ok(true);
         }
         let same = match (&before.content, &after.content) {
-            (Some(before), Some(after)) => content::same_recipes(before, after, self.reader),
+            (Some(before), Some(after)) => content::same_recipes([before, after], self.readers),
             (Some(recipe), None) | (None, Some(recipe)) => {
                 // If anything of a file changed and its inode is the same, it has another `ctime`;
                 // a copy has its own `ctime` in any case.
@@ -411,7 +419,10 @@ impl Differ<'_, '_> {
                 let place = usize::from(after.content.is_none());
                 self.monitor.working_on(&self.full_path());
                 match self.sides[place].open_file() {
-                    Ok(file) => content::same_as_file(recipe, &file, self.reader, self.cancel),
+                    Ok(file) => {
+                        let reader = self.readers[1 - place];
+                        content::same_as_file(recipe, &file, reader, self.cancel)
+                    }
                     Err(error) => Err(error),
                 }
             }

@@ -272,6 +272,10 @@ impl Sampled<'_> {
         let listener = Listener::new(monitor, self.folder, total);
         let restored =
             restore(self.repository, self.snapshot, &restore_options, &listener, cancel)?;
+        if let Some((path, why)) = restored.withheld.first() {
+            let (path, why) = (path.clone(), why.clone());
+            return Err(EngineError::Withheld { path, why });
+        }
         let nanos = clock.now().0.saturating_sub(began.0);
         let comparison = Comparison {
             repository: self.repository,

@@ -31,6 +31,14 @@ pub enum EngineError {
         /// Why it was not.
         error: std::io::Error,
     },
+    /// A part of the sample of a drill waits in an archive, or must not be read: nothing is known of it.
+    #[error("the drill cannot restore {}: {why}", Printable::path(.path))]
+    Withheld {
+        /// The first file.
+        path: PathBuf,
+        /// What the place said.
+        why: String,
+    },
     /// There is no room for the sample of a drill.
     #[error(
         "there is no disk for the drill: the sample needs {}, and {} has {} free",
@@ -146,6 +154,7 @@ impl EngineError {
         match self {
             Self::Repository(error) => error.kind(),
             Self::NoRoom { .. } => ErrorKind::NoSpace,
+            Self::Withheld { .. } => ErrorKind::Withheld,
             Self::Source(_)
             | Self::Target(_)
             | Self::Scratch { .. }

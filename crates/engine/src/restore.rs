@@ -101,6 +101,9 @@ pub struct RestoreOutcome {
     /// Files of which something is lost in the repository, and directories of whose names some are
     /// lost. The recovered parts of a file are beside it, with `.damaged` behind its name.
     pub damaged: Vec<PathBuf>,
+    /// Files of which the place withholds something, and what it said: they were left out, and what
+    /// existed is as it was.
+    pub withheld: Vec<(PathBuf, String)>,
 }
 
 /// Puts a snapshot, or a part of it, back.
@@ -503,6 +506,10 @@ impl Run<'_> {
         self.outcome.reads += written.reads;
         self.outcome.files_failed += written.failed;
         self.batch.begun = written.unfinished;
+        for (path, why) in &written.withheld {
+            self.left_out(path, why);
+        }
+        self.outcome.withheld.extend(written.withheld);
         for damaged in written.damaged {
             self.damage(&damaged);
             self.outcome.damaged.push(damaged.path);

@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut session = Session::begin(&repository, "made up")?;
     session.sequence = 1;
-    let reader = ChunkReader::new(&repository, CacheLimits::default())?;
+    let reader = ChunkReader::of_domain(&repository, "", CacheLimits::default())?;
     let cancel = Cancel::new();
     let pack =
         PackOptions { deltas: false, block_bytes: CHUNK_BYTES as usize, ..PackOptions::default() };

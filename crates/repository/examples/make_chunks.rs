@@ -58,7 +58,7 @@ fn commit(
 ) -> Result<(), Box<dyn Error>> {
     let mut session = Session::begin(repository, "made up")?;
     session.sequence = sequence;
-    let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    let reader = ChunkReader::of_domain(repository, "", CacheLimits::default())?;
     let pack = PackOptions { deltas: false, ..PackOptions::default() };
     let cancel = Cancel::new();
     let mut writer =

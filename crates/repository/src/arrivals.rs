@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use minicbor::{Decoder, Encoder};
 use strongroom_base::keys::derive_object_key;
-use strongroom_base::{SnapshotId, Timestamp};
+use strongroom_base::{DomainId, SnapshotId, Timestamp};
 use strongroom_catalog::format::{decode_map, expect_array};
 use strongroom_catalog::{FormatError, Snapshot};
 
@@ -24,6 +24,7 @@ mod key {
     pub const TIME: u64 = 0;
     pub const ARRIVALS: u64 = 1;
     pub const ACCEPTED: u64 = 2;
+    pub const ENDED: u64 = 3;
 }
 
 /// What a series is derived as.
@@ -101,6 +102,8 @@ pub struct Look {
     pub arrivals: Vec<Arrival>,
     /// Snapshots that are right, though there was a doubt.
     pub accepted: Vec<SnapshotId>,
+    /// The domains that had ended by then: so that their ends do not get lost unnoticed.
+    pub ended: Vec<DomainId>,
 }
 
 impl Look {
@@ -109,7 +112,8 @@ impl Look {
         let mut bytes = Vec::new();
         let mut cbor = Encoder::new(&mut bytes);
         let mut encode = || -> Result<(), minicbor::encode::Error<std::convert::Infallible>> {
-            cbor.map(3)?.u64(key::TIME)?.i64(self.time.0)?;
+            let keys = if self.ended.is_empty() { 3 } else { 4 };
+            cbor.map(keys)?.u64(key::TIME)?.i64(self.time.0)?;
             cbor.u64(key::ARRIVALS)?.array(self.arrivals.len() as u64)?;
             for arrival in &self.arrivals {
                 cbor.array(4)?.bytes(&arrival.snapshot.0)?.bytes(&arrival.series.0)?;
@@ -118,6 +122,12 @@ impl Look {
             cbor.u64(key::ACCEPTED)?.array(self.accepted.len() as u64)?;
             for accepted in &self.accepted {
                 cbor.bytes(&accepted.0)?;
+            }
+            if !self.ended.is_empty() {
+                cbor.u64(key::ENDED)?.array(self.ended.len() as u64)?;
+                for domain in &self.ended {
+                    cbor.bytes(&domain.0)?;
+                }
             }
             Ok(())
         };
@@ -140,6 +150,11 @@ impl Look {
                 key::ACCEPTED => {
                     for _ in 0..length(cbor)? {
                         look.accepted.push(SnapshotId(decode_id(cbor)?));
+                    }
+                }
+                key::ENDED => {
+                    for _ in 0..length(cbor)? {
+                        look.ended.push(DomainId(decode_id(cbor)?));
                     }
                 }
                 _ => cbor.skip()?,
@@ -190,6 +205,7 @@ pub struct Arrivals {
     /// By series, in the order of the looks: also what was removed since.
     series: BTreeMap<SeriesId, Vec<SnapshotId>>,
     accepted: HashSet<SnapshotId>,
+    ended: BTreeSet<DomainId>,
     /// The time of the last look.
     last: Option<Timestamp>,
     /// The number of the next.
@@ -198,7 +214,7 @@ pub struct Arrivals {
 
 impl Arrivals {
     /// Reads them. A look that the owner did not make does not count; what one saw that cannot be
-    /// read is seen again by the next, and doubted.
+    /// read, or that the place withholds, is seen again by the next, and doubted.
     pub fn read(repository: &Repository) -> Result<Self, RepositoryError> {
         let listed = repository.backend().list(ARRIVALS_FOLDER)?.into_iter();
         let numbers: BTreeSet<u64> = listed.filter_map(|i| arrivals_of(i.name.file())).collect();
@@ -230,6 +246,7 @@ impl Arrivals {
             }
         }
         self.accepted.extend(&look.accepted);
+        self.ended.extend(&look.ended);
         self.last = Some(look.time);
     }
 
@@ -267,6 +284,16 @@ impl Arrivals {
         doubt.filter(|_| !self.is_accepted(snapshot))
     }
 
+    /// The domains of which any look knew that they had ended.
+    pub fn ended(&self) -> impl Iterator<Item = DomainId> {
+        self.ended.iter().copied()
+    }
+
+    /// Whether any look knew that a domain had ended.
+    pub fn has_ended(&self, domain: DomainId) -> bool {
+        self.ended.contains(&domain)
+    }
+
     /// The time of the last look.
     pub fn last_look(&self) -> Option<Timestamp> {
         self.last
@@ -293,12 +320,14 @@ mod tests {
                 arrival(4, Some(Doubt::Other(77))),
             ],
             accepted: vec![SnapshotId([2; 16])],
+            ended: Vec::new(),
         }
     }
 
     #[test]
     fn a_look_comes_back_whole_or_not_at_all() {
-        for look in [look(), Look::default()] {
+        let ended = Look { ended: vec![DomainId([7; 16]), DomainId([8; 16])], ..look() };
+        for look in [look(), ended, Look::default()] {
             let bytes = look.pack();
             assert_eq!(Look::unpack(&bytes).unwrap(), look);
             for length in 0..bytes.len() {
@@ -324,6 +353,12 @@ mod tests {
             paths: vec![b"/home".to_vec()],
             ..Snapshot::empty(SnapshotId([1; 16]))
         };
+        small.arrivals.clear();
+        small.accepted.clear();
+        small.ended = vec![DomainId([7; 16])];
+        let packed: String = small.pack().iter().map(|byte| format!("{byte:02x}")).collect();
+        let ended = format!("038150{}", "07".repeat(16));
+        assert_eq!(packed, format!("a4001b000001000000000001800280{ended}"));
         let series: String = SeriesId::of(&snapshot).0.iter().map(|b| format!("{b:02x}")).collect();
         assert_eq!(series, "0a517f5a40bf337581a68281b3cc647f");
     }

@@ -264,6 +264,37 @@ pub enum RepositoryError {
         /// The name of the domain; empty for the owner's.
         domain: String,
     },
+    /// No snapshot and no key is of a domain of this name.
+    #[error("no snapshot and no key is of a domain \"{domain}\"")]
+    NoSuchDomain {
+        /// The name.
+        domain: String,
+    },
+    /// The owner has ended the domain of this key, or that was asked for.
+    #[error("the domain \"{domain}\" has ended")]
+    DomainEnded {
+        /// The name of the domain.
+        domain: String,
+    },
+    /// A snapshot that its domain did not have when it ended.
+    #[error(
+        "snapshot {} does not count: its domain \"{domain}\" has ended without it",
+        .snapshot.short()
+    )]
+    AfterTheEnd {
+        /// The snapshot.
+        snapshot: SnapshotId,
+        /// The name of the domain.
+        domain: String,
+    },
+    /// The owner has ended a domain, and what was said of it cannot be found any more.
+    #[error(
+        "a domain has ended, and {name} is missing or cannot be read: which of its snapshots count is not known"
+    )]
+    EndingLost {
+        /// An object that should be there.
+        name: ObjectName,
+    },
     /// A domain cannot have such a name.
     #[error("\"{name}\" is not a name for a domain")]
     DomainName {
@@ -473,6 +504,7 @@ impl RepositoryError {
                 | Self::NotCollectable { .. }
                 | Self::Undecided { .. }
                 | Self::NotForgotten { .. }
+                | Self::EndingLost { .. }
                 | Self::ChunkLost { .. }
                 | Self::Catalog(_)
                 | Self::Delta(_)

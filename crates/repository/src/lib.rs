@@ -8,9 +8,11 @@ mod arrivals;
 mod authorship;
 mod cache;
 mod claim;
+mod claims;
 mod collections;
 pub mod config;
 mod drills;
+mod endings;
 mod error;
 mod index;
 pub mod keys;
@@ -43,6 +45,7 @@ pub use collections::{
     create_plan, create_verdict, finish_collection, verdict_object,
 };
 pub use drills::{BootDrill, Drill, DrillVerdict};
+pub use endings::{Ending, Endings, end_domain, first_ending};
 pub use error::{RepositoryError, SlotError};
 pub use index::chunk_index::{ChunkIndex, Refreshed, whole_arena};
 pub use kind::ErrorKind;

@@ -1,8 +1,8 @@
-//! The names of what the owner says of snapshots, and of the steps of collections.
+//! The names of what the owner says of snapshots and domains, and of the steps of collections.
 
 use strongroom_arena::envelope::format::ObjectKind;
 use strongroom_backend::ObjectName;
-use strongroom_base::SnapshotId;
+use strongroom_base::{DomainId, SnapshotId};
 
 /// The folder of collections.
 pub const COLLECTIONS_FOLDER: &str = "collections";
@@ -13,6 +13,9 @@ pub const REMARKS_FOLDER: &str = "remarks";
 
 /// The folder of what the owner has seen of other domains.
 pub const ARRIVALS_FOLDER: &str = "arrivals";
+
+/// The folder of what the owner says of the ends of domains.
+pub const ENDED_FOLDER: &str = "ended";
 
 /// The suffix of the second copy of a small object. Losing a whole file of a kilobyte must not cost
 /// a repository.
@@ -99,6 +102,18 @@ pub(crate) fn numbered_of(file: &str) -> Option<(SnapshotId, u32)> {
     let (snapshot, number) = file.split_once('.')?;
     let (snapshot, parsed): (SnapshotId, u32) = (snapshot.parse().ok()?, number.parse().ok()?);
     (parsed > 0 && parsed.to_string() == number).then_some((snapshot, parsed))
+}
+
+/// The object of what the owner says for the number-th time of the end of a domain.
+pub(crate) fn ending_name(domain: DomainId, number: u32) -> ObjectName {
+    numbered_name(ENDED_FOLDER, SnapshotId(domain.0), number)
+}
+
+/// The domain and the number of an object of [`ending_name`], or of its copy; none if the name is none
+/// of ours.
+pub(crate) fn ending_of(file: &str) -> Option<(DomainId, u32)> {
+    let (domain, number) = numbered_of(file.strip_suffix(COPY).unwrap_or(file))?;
+    Some((DomainId(domain.0), number))
 }
 
 #[cfg(test)]

@@ -7,13 +7,15 @@ use strongroom_arena::envelope::format::{Header, HeaderError, ObjectKind};
 use strongroom_arena::envelope::{self, EnvelopeError, RawObject, read_object};
 use strongroom_arena::{ARENAS_FOLDER, ArenaContent, ArenaName, object_bytes_max};
 use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName};
-use strongroom_base::{ArenaId, SlotId, SnapshotId, VoucherId};
+use strongroom_base::{ArenaId, DomainId, SlotId, SnapshotId, VoucherId};
 
 use crate::error::RepositoryError;
 pub use crate::names::{
-    ARRIVALS_FOLDER, COLLECTIONS_FOLDER, COPY, FORGOTTEN_FOLDER, REMARKS_FOLDER,
+    ARRIVALS_FOLDER, COLLECTIONS_FOLDER, COPY, ENDED_FOLDER, FORGOTTEN_FOLDER, REMARKS_FOLDER,
 };
-use crate::names::{Step, arrivals_name, arrivals_of, numbered_name, numbered_of};
+use crate::names::{
+    Step, arrivals_name, arrivals_of, ending_name, ending_of, numbered_name, numbered_of,
+};
 
 /// The folder of key slots.
 pub const KEYS_FOLDER: &str = "keys";
@@ -33,7 +35,7 @@ pub const ASIDE_FOLDER: &str = "aside";
 const SMALL_OBJECT_BYTES_MAX: u64 = 64 << 20;
 
 /// Folders in the order in which they are checked: small and vital ones first.
-const FOLDERS: [&str; 10] = [
+const FOLDERS: [&str; 11] = [
     "",
     KEYS_FOLDER,
     SNAPSHOTS_FOLDER,
@@ -43,6 +45,7 @@ const FOLDERS: [&str; 10] = [
     FORGOTTEN_FOLDER,
     REMARKS_FOLDER,
     ARRIVALS_FOLDER,
+    ENDED_FOLDER,
     ARENAS_FOLDER,
 ];
 
@@ -74,7 +77,7 @@ pub fn is_drawn(name: &ObjectName) -> bool {
 }
 
 /// What an object should be, by its name; `None` if the name is not one of ours. Only the
-/// configuration, key slots, plans and verdicts have copies.
+/// configuration, key slots, ends of domains, plans and verdicts have copies.
 pub fn expected(name: &ObjectName) -> Option<Expected> {
     let file = match name.folder() {
         "" | KEYS_FOLDER => name.file().strip_suffix(COPY).unwrap_or(name.file()),
@@ -92,6 +95,10 @@ pub fn expected(name: &ObjectName) -> Option<Expected> {
         FORGOTTEN_FOLDER => return numbered(ObjectKind::Wish, file),
         REMARKS_FOLDER => return numbered(ObjectKind::Remark, file),
         ARRIVALS_FOLDER => (ObjectKind::Look, Some(number_object_id(arrivals_of(file)?))),
+        ENDED_FOLDER => {
+            let (domain, generation) = ending_of(file)?;
+            return Some(Expected { kind: ObjectKind::Ending, id: Some(domain.0), generation });
+        }
         VOUCHERS_FOLDER => (ObjectKind::Vouchers, Some(file.parse::<VoucherId>().ok()?.0)),
         ARENAS_FOLDER => {
             let ArenaName { id, generation } = file.parse().ok()?;
@@ -185,7 +192,7 @@ pub fn bytes_max_of(name: &ObjectName, arena_bytes: u32) -> u64 {
 pub fn twin(name: &ObjectName) -> Option<ObjectName> {
     let has_twin = match name.folder() {
         "" => name.file().starts_with(CONFIG),
-        KEYS_FOLDER => true,
+        KEYS_FOLDER | ENDED_FOLDER => true,
         COLLECTIONS_FOLDER => {
             Step::or_copy_of(name.file()).is_some_and(|(_, step, _)| step.has_copy())
         }
@@ -254,6 +261,7 @@ pub fn rightful_name(header: &Header) -> Option<ObjectName> {
             numbered_name(REMARKS_FOLDER, SnapshotId(header.id), header.generation)
         }
         ObjectKind::Look => arrivals_name(number_of(&header.id)),
+        ObjectKind::Ending => ending_name(DomainId(header.id), header.generation),
         ObjectKind::Plan => Step::Plan.object(number_of(&header.id)),
         ObjectKind::Verdict => Step::Verdict.object(number_of(&header.id)),
         ObjectKind::Done => Step::Done.object(number_of(&header.id)),

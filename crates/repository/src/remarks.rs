@@ -163,7 +163,7 @@ pub struct Remarks {
     of: BTreeMap<SnapshotId, Said>,
 }
 
-/// A damaged remark may be a hold, so it counts as one.
+/// A remark that is damaged, or that the place withholds, may be a hold, so it counts as one.
 const UNREADABLE: &str = "a remark about it cannot be read";
 
 impl Remarks {

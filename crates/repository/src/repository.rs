@@ -24,6 +24,7 @@ use strongroom_base::{
 };
 use strongroom_chunk::Limits;
 
+use crate::claims::WithProofs;
 use crate::config::{
     ARENA_BYTES_DEFAULT, ARENA_BYTES_MAX, Config, NAMING_FINGERPRINT, NAMING_LOCATION,
     STORE_AGREED, STORE_EXCLUSIVE,
@@ -55,6 +56,12 @@ pub struct Surroundings {
 }
 
 impl Surroundings {
+    /// Has what says that a newer program made it prove that.
+    fn ask_for_proofs(&mut self, keys: &RepositoryKeys) {
+        let key = keys.write.naming.envelope_key;
+        self.backend = Arc::new(WithProofs::new(self.backend.clone(), key));
+    }
+
     /// Puts the agreement of creators between the verbs and a place without exclusive create.
     fn agree(&mut self, store: u8) {
         self.backend = in_mode(self.backend.clone(), store, self.entropy.clone());
@@ -207,6 +214,7 @@ impl Repository {
             }
         }
         let (slot, config_faults, limits) = (slot.id, Vec::new(), SizeLimits::DEFAULT);
+        surroundings.ask_for_proofs(&keys);
         let made = Self {
             surroundings,
             config,
@@ -250,7 +258,8 @@ impl Repository {
 
     /// The same repository in another place that has a copy of it, without caches.
     pub fn copy_in(&self, backend: Arc<dyn Backend>) -> Self {
-        let surroundings = Surroundings { backend, cache: None, ..self.surroundings.clone() };
+        let mut surroundings = Surroundings { backend, cache: None, ..self.surroundings.clone() };
+        surroundings.ask_for_proofs(&self.keys);
         Self {
             surroundings,
             config: self.config.clone(),
@@ -393,7 +402,11 @@ impl ClosedRepository {
             Err(error) => {
                 let [_, copy] = config_names();
                 let other = find_config(&*surroundings.backend, std::slice::from_ref(&copy)).ok();
-                let other = other.filter(|other| other.bytes != found.bytes).ok_or(error)?;
+                let Some(other) = other.filter(|other| other.bytes != found.bytes) else {
+                    // Its keys may be of a form that only a newer program knows.
+                    refuse_newer(&*surroundings.backend)?;
+                    return Err(error);
+                };
                 let (slot, secret) =
                     open_slot(slots, passphrase, &known, &other.config, &other.bytes)?;
                 forged = Some((found.name.clone(), RepositoryError::ForgedConfig));
@@ -407,6 +420,15 @@ impl ClosedRepository {
         surroundings.agree(config.store);
         let mut keys = secret.keys();
         keys.write.naming = config.naming_keys(keys.write.naming);
+        surroundings.ask_for_proofs(&keys);
+        for (name, _) in config_faults.iter().filter(|(_, error)| is_newer(error)) {
+            // Its copy is older, and this program must not go by that; or the claim is no proof.
+            if let Err(again) = read_small(&*surroundings.backend, name, ObjectKind::Config, None)
+                && is_newer(&again)
+            {
+                return Err(again);
+            }
+        }
         let repository = Repository {
             surroundings,
             config,
@@ -483,12 +505,12 @@ fn find_config(
             Err(RepositoryError::Backend(error)) if !error.is_damage() && !error.is_withheld() => {
                 return Err(error.into());
             }
-            // A copy that a newer program has not yet rewritten proves nothing.
-            Err(error) if is_newer(&error) => return Err(error),
             Err(error) => unreadable.push((name.clone(), error)),
         }
     }
     let not_one = || RepositoryError::NotARepository { place: backend.describe() };
+    // Only a key can tell whether it is newer.
+    unreadable.sort_by_key(|(_, error)| !is_newer(error));
     Err(unreadable.into_iter().next().map_or_else(not_one, |(_, error)| error))
 }
 
@@ -530,17 +552,22 @@ pub fn arena_bytes_of(backend: &dyn Backend) -> u32 {
     lengths.max().unwrap_or(ARENA_BYTES_MAX)
 }
 
-/// Fails if a newer program made the repository: its new parts would look like damage here.
+/// Fails if a newer program made the repository: its new parts would look like damage here. Without a
+/// key it fails, too, if a configuration only says so.
 pub fn refuse_newer(backend: &dyn Backend) -> Result<(), RepositoryError> {
-    match read_config(backend) {
-        Err(error) if is_newer(&error) => Err(error),
-        _ => Ok(()),
+    for name in config_names() {
+        match read_config_at(backend, &name) {
+            Err(error) if is_newer(&error) => return Err(error),
+            _ => {}
+        }
     }
+    Ok(())
 }
 
 fn is_newer(error: &RepositoryError) -> bool {
-    let RepositoryError::Object { source: EnvelopeError::Header(header), .. } = error else {
-        return false;
-    };
-    matches!(header, HeaderError::NewerVersion { .. })
+    let RepositoryError::Object { source, .. } = error else { return false };
+    matches!(
+        source,
+        EnvelopeError::Unknown | EnvelopeError::Header(HeaderError::NewerVersion { .. })
+    )
 }

@@ -22,6 +22,7 @@ use strongroom_catalog::format::pack_snapshot;
 use crate::authorship::{SNAPSHOT_BYTES_MAX, check, sign};
 use crate::claim;
 use crate::collections::Collections;
+use crate::endings::own_has_ended;
 use crate::error::RepositoryError;
 use crate::objects::{SNAPSHOTS_FOLDER, read_whole, session_name, snapshot_name};
 use crate::opened::{Opened, OpenedSnapshots};
@@ -81,6 +82,10 @@ impl<'r> Session<'r> {
     pub fn create(repository: &'r Repository, host: &str) -> Result<Self, RepositoryError> {
         repository.check_mode()?;
         repository.check_place()?;
+        let domain = repository.secret.domain_name();
+        if !domain.is_empty() && own_has_ended(repository)? {
+            return Err(RepositoryError::DomainEnded { domain: domain.to_owned() });
+        }
         let id = SnapshotId(random_array(&*repository.surroundings.entropy));
         let object = seal_session(repository, id, host);
         repository.backend().save_room();

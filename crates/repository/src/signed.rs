@@ -102,10 +102,18 @@ pub(crate) fn create_private(
     name: &ObjectName,
     content: &[u8],
 ) -> Result<bool, RepositoryError> {
+    put(repository, name, &seal_private(repository, name, content)?)
+}
+
+/// An object for this name that only the owner reads.
+pub(crate) fn seal_private(
+    repository: &Repository,
+    name: &ObjectName,
+    content: &[u8],
+) -> Result<Vec<u8>, RepositoryError> {
     let entropy = &*repository.surroundings.entropy;
     let public = &repository.write_keys().public_key;
-    let sealed = public.seal(PRIVATE_INFO, &place(repository, name), content, entropy);
-    create(repository, name, &sealed)
+    seal(repository, name, &public.seal(PRIVATE_INFO, &place(repository, name), content, entropy))
 }
 
 /// The content of an object that only the owner reads.
@@ -117,10 +125,20 @@ pub(crate) fn read_private(
     repository: &Repository,
     name: &ObjectName,
 ) -> Result<Vec<u8>, RepositoryError> {
+    read_private_at(repository, name, name)
+}
+
+/// The content of the object of this name that only the owner reads, or of its copy: whichever is at
+/// `at`.
+pub(crate) fn read_private_at(
+    repository: &Repository,
+    at: &ObjectName,
+    name: &ObjectName,
+) -> Result<Vec<u8>, RepositoryError> {
     let owner = repository.keys.owner.as_ref().ok_or(RepositoryError::PutOnly)?;
-    let sealed = read(repository, name)?;
+    let sealed = read_at(repository, at, name)?;
     let opened = owner.private_key.open(PRIVATE_INFO, &place(repository, name), &sealed);
-    opened.map_err(|_| RepositoryError::Forged { name: name.clone() })
+    opened.map_err(|_| RepositoryError::Forged { name: at.clone() })
 }
 
 fn open(repository: &Repository, name: &ObjectName, body: Vec<u8>) -> Option<Vec<u8>> {

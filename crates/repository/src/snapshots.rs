@@ -7,6 +7,7 @@ use strongroom_base::{Monitor, SnapshotId, Timestamp};
 use strongroom_catalog::Snapshot;
 
 use crate::collections::Collections;
+use crate::endings::Endings;
 use crate::error::RepositoryError;
 use crate::objects::SNAPSHOTS_FOLDER;
 use crate::opened::{Opened, OpenedSnapshots};
@@ -21,44 +22,53 @@ pub struct SnapshotList {
     pub snapshots: Vec<Snapshot>,
     /// Oldest first: those that the next collection removes, unless the wish is taken back.
     pub forgotten: Vec<Snapshot>,
+    /// Oldest first: those that do not count, because their domain has ended without them. They are
+    /// kept until they are forgotten, and used for nothing.
+    pub late: Vec<Snapshot>,
     /// What is damaged or forged, and how.
     pub unreadable: Vec<(SnapshotId, RepositoryError)>,
     /// What a newer program made, and what of it this one does not know. It is not damaged.
     pub newer: Vec<(SnapshotId, RepositoryError)>,
     /// What the owner wishes and says of them. Their labels are those that the owner gave them last.
     pub wishes: Wishes,
+    /// The domains that have ended.
+    pub endings: Endings,
 }
 
 impl SnapshotList {
     /// Adds one, as the wishes want it.
     fn push(&mut self, mut snapshot: Snapshot) {
         self.wishes.remarks().apply(&mut snapshot);
-        match self.wishes.forget(snapshot.id) {
-            true => self.forgotten.push(snapshot),
-            false => self.snapshots.push(snapshot),
+        match () {
+            () if self.wishes.forget(snapshot.id) => self.forgotten.push(snapshot),
+            () if self.endings.is_late(&snapshot) => self.late.push(snapshot),
+            () => self.snapshots.push(snapshot),
         }
     }
 
-    /// All that can be read, those included that are to be forgotten: until a collection takes
-    /// them, the wish can be taken back.
+    /// All that can be read and that no collection has taken: those that count, those that are to be
+    /// forgotten, whose wish can be taken back, and those that do not count. What they need stays.
+    pub fn all(&self) -> impl Iterator<Item = &Snapshot> {
+        self.snapshots.iter().chain(&self.forgotten).chain(&self.late)
+    }
+
+    /// The same, and not borrowed.
     pub fn readable(&self) -> Vec<Snapshot> {
-        [&self.snapshots[..], &self.forgotten].concat()
+        self.all().cloned().collect()
     }
 
     /// Snapshots whose references this program does not all know. While there is one, nothing may
     /// be collected: it would be missed by what the snapshot needs.
     pub fn not_collectable(&self) -> Vec<SnapshotId> {
         let has_features = |snapshot: &&Snapshot| !snapshot.features.is_empty();
-        let all = self.snapshots.iter().chain(&self.forgotten);
-        let with_features = all.filter(has_features).map(|snapshot| snapshot.id);
+        let with_features = self.all().filter(has_features).map(|snapshot| snapshot.id);
         let unread = self.unreadable.iter().chain(&self.newer).map(|(id, _)| *id);
         with_features.chain(unread).collect()
     }
 
     /// The greatest sequence of the snapshots that a domain made, those of newer programs included.
     pub fn greatest_sequence(&self, domain: &str) -> u64 {
-        let known = self.snapshots.iter().chain(&self.forgotten);
-        let known = known.map(|snapshot| (&snapshot.domain, snapshot.sequence));
+        let known = self.all().map(|snapshot| (&snapshot.domain, snapshot.sequence));
         let newer = self.newer.iter().filter_map(|(_, error)| match error {
             RepositoryError::NewerSnapshot { head, .. } => Some((&head.domain, head.sequence)),
             _ => None,
@@ -79,6 +89,7 @@ impl ListedSnapshots {
         let is_left = |id: SnapshotId| !collections.is_gone(id) || wishes.keep_after_all(id);
         list.snapshots.retain(|snapshot| is_left(snapshot.id));
         list.forgotten.retain(|snapshot| is_left(snapshot.id));
+        list.late.retain(|snapshot| is_left(snapshot.id));
         list.unreadable.retain(|(id, _)| is_left(*id));
         list.newer.retain(|(id, _)| is_left(*id));
         list.wishes = wishes;
@@ -87,9 +98,9 @@ impl ListedSnapshots {
 
     /// Whether a snapshot has an object, though perhaps none that can be read.
     pub fn has(&self, id: SnapshotId) -> bool {
-        let Self(SnapshotList { snapshots, forgotten, unreadable, newer, .. }) = self;
-        snapshots.iter().chain(forgotten).any(|snapshot| snapshot.id == id)
-            || unreadable.iter().chain(newer).any(|(other, _)| *other == id)
+        let Self(list) = self;
+        list.all().any(|snapshot| snapshot.id == id)
+            || list.unreadable.iter().chain(&list.newer).any(|(other, _)| *other == id)
     }
 }
 
@@ -120,9 +131,9 @@ fn list(
 ) -> Result<ListedSnapshots, RepositoryError> {
     let backend = repository.backend();
     let in_flight = backend.promises().in_flight;
-    let (wishes, listed) =
-        both(in_flight, || Wishes::read(repository), || backend.list(SNAPSHOTS_FOLDER));
-    let mut list = SnapshotList { wishes: wishes?, ..SnapshotList::default() };
+    let said = || both(in_flight, || Wishes::read(repository), || Endings::read(repository));
+    let ((wishes, endings), listed) = both(in_flight, said, || backend.list(SNAPSHOTS_FOLDER));
+    let mut list = SnapshotList { wishes: wishes?, endings: endings?, ..SnapshotList::default() };
     let mut unknown = Vec::new();
     for info in listed? {
         let Ok(id) = info.name.file().parse::<SnapshotId>() else { continue };
@@ -160,6 +171,7 @@ fn list(
     })?;
     list.snapshots.sort_by_key(Snapshot::order);
     list.forgotten.sort_by_key(Snapshot::order);
+    list.late.sort_by_key(Snapshot::order);
     list.newer.sort_by_key(|(id, _)| *id);
     list.unreadable.sort_by_key(|(id, _)| *id);
     Ok(ListedSnapshots(list))

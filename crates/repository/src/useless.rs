@@ -16,8 +16,8 @@ use crate::collections::Collections;
 use crate::error::RepositoryError;
 use crate::names::{Step, numbered_of};
 use crate::objects::{
-    ARRIVALS_FOLDER, COLLECTIONS_FOLDER, FORGOTTEN_FOLDER, REMARKS_FOLDER, copy_of, expected,
-    original_of, read_whole, rightful_name,
+    ARRIVALS_FOLDER, COLLECTIONS_FOLDER, ENDED_FOLDER, FORGOTTEN_FOLDER, REMARKS_FOLDER, copy_of,
+    expected, original_of, read_whole, rightful_name,
 };
 use crate::repository::Repository;
 use crate::signed;
@@ -35,7 +35,8 @@ pub struct Useless {
 }
 
 /// The folders of what only the owner makes.
-const FOLDERS: [&str; 4] = [COLLECTIONS_FOLDER, FORGOTTEN_FOLDER, REMARKS_FOLDER, ARRIVALS_FOLDER];
+const FOLDERS: [&str; 5] =
+    [COLLECTIONS_FOLDER, FORGOTTEN_FOLDER, REMARKS_FOLDER, ARRIVALS_FOLDER, ENDED_FOLDER];
 
 /// What is at a name.
 enum State {
@@ -152,17 +153,24 @@ fn counts(
         COLLECTIONS_FOLDER => {
             let has_twin =
                 Step::or_copy_of(name.file()).is_some_and(|(_, step, _)| step.has_copy());
-            let twin = original_of(name).unwrap_or_else(|| copy_of(name));
-            Ok(has_twin && matches!(state_of(repository, &twin)?, State::Sound))
+            Ok(has_twin && is_sound_beside(repository, name)?)
         }
+        ENDED_FOLDER => is_sound_beside(repository, name),
         _ => Ok(false),
     }
+}
+
+/// Whether the other copy of an object is sound.
+fn is_sound_beside(repository: &Repository, name: &ObjectName) -> Result<bool, RepositoryError> {
+    let twin = original_of(name).unwrap_or_else(|| copy_of(name));
+    Ok(matches!(state_of(repository, &twin)?, State::Sound))
 }
 
 fn state_of(repository: &Repository, at: &ObjectName) -> Result<State, RepositoryError> {
     let name = original_of(at).unwrap_or_else(|| at.clone());
     let read = match at.folder() {
         REMARKS_FOLDER | ARRIVALS_FOLDER => signed::read_private(repository, at),
+        ENDED_FOLDER => signed::read_private_at(repository, at, &name),
         _ => signed::read_at(repository, at, &name),
     };
     Ok(match read {
@@ -183,7 +191,9 @@ fn state_of(repository: &Repository, at: &ObjectName) -> Result<State, Repositor
             {
                 State::Rubbish(source.to_string())
             }
-            error if error.is_damage() || error.is_not_found() => State::Unread,
+            error if error.is_damage() || error.is_not_found() || error.is_withheld() => {
+                State::Unread
+            }
             error => return Err(error.into()),
         },
         Err(error) if error.is_damage() => State::Unread,

@@ -124,7 +124,7 @@ mod tests {
         let (series, time) = (SeriesId::of(snapshot), snapshot.started);
         let arrival = Arrival { snapshot: snapshot.id, series, time, doubt: None };
         let accepted = vec![snapshot.id];
-        arrivals.push(&Look { time, arrivals: vec![arrival], accepted });
+        arrivals.push(&Look { time, arrivals: vec![arrival], accepted, ..Look::default() });
     }
 
     fn doubted(nights: &[Snapshot], arrivals: &Arrivals) -> Vec<u8> {

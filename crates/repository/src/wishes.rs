@@ -36,7 +36,8 @@ pub struct Wishes {
 struct Wished {
     /// The number of the greatest that can be read; 0 if there is none.
     greatest: u32,
-    /// A greater one that cannot be read, and that may be the owner's: it may be to keep the snapshot.
+    /// A greater one that cannot be read, or that the place withholds, and that may be the owner's: it
+    /// may be to keep the snapshot.
     /// 0 if there is none.
     unreadable: u32,
 }

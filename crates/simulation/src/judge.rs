@@ -117,7 +117,7 @@ impl Judge<'_> {
         for (id, error) in list.unreadable.iter().chain(&list.newer) {
             self.lose(format!("{when}: snapshot {id} cannot be read: {error}"));
         }
-        let reader = ChunkReader::new(&repository, CacheLimits::default())?;
+        let reader = ChunkReader::of_domain(&repository, "", CacheLimits::default())?;
         let by_label = |snapshot: Snapshot| (label_of(&snapshot), snapshot);
         let found: BTreeMap<usize, Snapshot> = list.readable().into_iter().map(by_label).collect();
         let attempts = self.stage.shared().ledger.attempts.clone();
@@ -215,7 +215,7 @@ fn label_of(snapshot: &Snapshot) -> usize {
 /// The content of the file in a snapshot.
 pub fn read_back(repository: &Repository, id: SnapshotId) -> Result<Vec<u8>, RepositoryError> {
     let snapshot = read_snapshot(repository, id)?;
-    content_of(&ChunkReader::new(repository, CacheLimits::default())?, &snapshot)
+    content_of(&ChunkReader::of_domain(repository, "", CacheLimits::default())?, &snapshot)
 }
 
 fn content_of(reader: &ChunkReader, snapshot: &Snapshot) -> Result<Vec<u8>, RepositoryError> {

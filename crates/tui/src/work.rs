@@ -419,6 +419,7 @@ fn add(total: &mut RestoreOutcome, outcome: RestoreOutcome) {
     total.bytes_written += outcome.bytes_written;
     total.problems += outcome.problems;
     total.damaged.extend(outcome.damaged);
+    total.withheld.extend(outcome.withheld);
 }
 
 fn sessions(repository: &Repository) -> Result<Report, EngineError> {

@@ -31,6 +31,7 @@ use strongroom_repository::{
 use crate::forget::look;
 use crate::health::census::Census;
 use crate::health::lost::LostSnapshot;
+use crate::reader::reader_of_everything;
 use crate::reckoning::{Condemned, reckon};
 use crate::repair::find_removed;
 use crate::room::with_kept_room;
@@ -200,7 +201,7 @@ fn collect(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<PruneOutcome, RepositoryError> {
-    let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    let reader = reader_of_everything(repository, CacheLimits::default())?;
     reader.store().trust(read_vouchers(repository)?);
     let began = repository.surroundings.clock.now();
     let collector = Collector { repository, reader, options, began, monitor, cancel };
@@ -444,7 +445,7 @@ impl Collector<'_> {
         let going: HashSet<SnapshotId> = plan.snapshots.iter().map(|going| going.id).collect();
         let goes = |snapshot| going.contains(&snapshot) && wishes.forget(snapshot);
         let list = list_snapshots(self.repository)?;
-        let late = list.snapshots.iter().chain(&list.forgotten).find(|snapshot| {
+        let late = list.all().find(|snapshot| {
             let was_seen =
                 writers.sessions.contains(&snapshot.id) || writers.snapshots.contains(&snapshot.id);
             snapshot.seen < number && !was_seen
@@ -534,7 +535,7 @@ fn refuse_emptied(
     inventory: &Inventory,
     collections: &Collections,
 ) -> Result<(), RepositoryError> {
-    let are_some = !list.snapshots.is_empty() || !list.forgotten.is_empty();
+    let are_some = list.all().next().is_some();
     if are_some || !list.unreadable.is_empty() || !list.newer.is_empty() {
         return Ok(());
     }
@@ -567,8 +568,7 @@ fn staying<'l>(
         let why = "it has a feature that only a newer program knows".to_owned();
         return Err(RepositoryError::NotCollectable { what, why });
     }
-    let known = list.snapshots.iter().chain(&list.forgotten);
-    Ok(known.filter(|snapshot| !goes(snapshot.id)).collect())
+    Ok(list.all().filter(|snapshot| !goes(snapshot.id)).collect())
 }
 
 /// Those of the listed snapshots that go, as many as have room in this many bytes.
@@ -577,8 +577,7 @@ fn going(
     goes: &dyn Fn(SnapshotId) -> bool,
     bytes_max: usize,
 ) -> Vec<Forgotten> {
-    let known = list.snapshots.iter().chain(&list.forgotten);
-    let known = known.map(|Snapshot { id, domain, sequence, .. }| Forgotten {
+    let known = list.all().map(|Snapshot { id, domain, sequence, .. }| Forgotten {
         id: *id,
         domain: domain.clone(),
         sequence: *sequence,

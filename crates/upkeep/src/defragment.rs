@@ -22,6 +22,7 @@ use strongroom_repository::{
 };
 
 use crate::forget::forget;
+use crate::reader::reader_of_everything;
 use crate::reckoning::reckon_same;
 
 /// A request to a store takes about as long as reading this much.
@@ -77,7 +78,7 @@ pub fn defragment(
     if let Some(Hold { reason, .. }) = wishes.hold(snapshot.id) {
         return Err(RepositoryError::Held { snapshot: snapshot.id, reason });
     }
-    let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    let reader = reader_of_everything(repository, CacheLimits::default())?;
     let layout = Layout::of(snapshot, &reader, cancel)?;
     let before = layout.fragmentation();
     let runs = scattered(&layout, copied_bytes_max);

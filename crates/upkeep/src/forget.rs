@@ -15,7 +15,7 @@ use strongroom_repository::{
 
 use crate::room::with_kept_room;
 
-pub use look::{accept, look};
+pub use look::{accept, find_lost_endings, look, record_endings};
 pub use policy::{Alarm, Circumstances, Judged, Periods, Policy};
 
 /// What was first seen less than this many nanoseconds ago stays, unless the owner says otherwise.

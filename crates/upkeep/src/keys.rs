@@ -5,7 +5,7 @@ use strongroom_repository::keys::{
     Access, KdfCost, KeySlot, NewSlot, SlotSecret, read_slots, write_slot,
 };
 use strongroom_repository::objects::slot_names;
-use strongroom_repository::{Repository, RepositoryError};
+use strongroom_repository::{Endings, Repository, RepositoryError};
 
 /// All key slots that can be read, each once.
 pub fn list_keys(repository: &Repository) -> Result<Vec<KeySlot>, RepositoryError> {
@@ -39,6 +39,9 @@ pub fn add_key(
         }
         NewAccess::Full => &repository.secret,
         NewAccess::PutOnly(domain) => {
+            if Endings::read(repository)?.of(domain).is_some() {
+                return Err(RepositoryError::DomainEnded { domain: domain.to_owned() });
+            }
             let own = repository.secret.domain_name();
             put_only = repository.secret.put_only(domain).ok_or_else(|| match own {
                 "" => RepositoryError::DomainName { name: domain.to_owned() },
@@ -93,7 +96,7 @@ pub fn remove_key(repository: &Repository, slot: SlotId) -> Result<(), Repositor
     remove_slot(repository, slot)
 }
 
-fn remove_slot(repository: &Repository, slot: SlotId) -> Result<(), RepositoryError> {
+pub(crate) fn remove_slot(repository: &Repository, slot: SlotId) -> Result<(), RepositoryError> {
     for name in slot_names(slot) {
         match repository.backend().remove(&name) {
             Err(error) if error.is_not_found() => {}

@@ -7,11 +7,13 @@
 mod audit;
 mod collect;
 mod defragment;
+mod ending;
 mod flight;
 mod forget;
 mod health;
 mod keys;
 mod lock;
+mod reader;
 mod reckoning;
 mod repair;
 mod replicate;
@@ -25,6 +27,7 @@ pub use collect::{
     Carried, Later, PruneOptions, PruneOutcome, Undone, Worth, prune, prune_later, undo_prune,
 };
 pub use defragment::{Gathered, defragment};
+pub use ending::{EndingOutcome, EndingPlan, Since, Weighed, carry_out_ending, plan_ending};
 pub use forget::{
     Alarm, Circumstances, ForgetOptions, Judged, Periods, Policy, QUARANTINE, accept, forget, hold,
     judge, release, remember,

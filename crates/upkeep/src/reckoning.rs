@@ -25,6 +25,8 @@ use strongroom_repository::{
 
 use descent::Descent;
 use remains::Remains;
+
+use crate::reader::reader_of_everything;
 pub use same::reckon_same;
 
 /// What is about to be removed.
@@ -60,7 +62,7 @@ pub fn reckon(
 ) -> Result<(), RepositoryError> {
     monitor.detail("what stays is read once more, as if the rest were gone");
     let kept = kept_snapshots(repository, condemned)?;
-    let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    let reader = reader_of_everything(repository, CacheLimits::default())?;
     reader.store().trust(read_vouchers(repository)?);
     // After the snapshots: what they need was stored before them.
     let remains = Remains::read(repository, &reader, condemned, monitor, cancel)?;
@@ -80,7 +82,7 @@ pub fn arenas_in_need(
     cancel: &Cancel,
 ) -> Result<BTreeSet<ArenaId>, RepositoryError> {
     let snapshots = list_snapshots(repository)?.readable();
-    let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    let reader = reader_of_everything(repository, CacheLimits::default())?;
     reader.store().trust(read_vouchers(repository)?);
     let nothing = SlotSets::default();
     let condemned = Condemned { snapshots: HashSet::new(), slots: &nothing, objects: &|_| false };
@@ -115,7 +117,7 @@ fn kept_snapshots(
     if let Some((id, error)) = unread {
         return Err(RepositoryError::not_collectable(format!("snapshot {}", id.short()), error));
     }
-    let mut kept: Vec<Snapshot> = list.snapshots.into_iter().chain(list.forgotten).collect();
+    let mut kept = list.readable();
     kept.retain(|snapshot| stays(&snapshot.id));
     if let Some(newer) = kept.iter().find(|snapshot| !snapshot.features.is_empty()) {
         let what = format!("snapshot {}", newer.id.short());

@@ -9,7 +9,8 @@
 //! 1. An object's own parity; for the configuration and key slots also the second copy. Needs no
 //!    key.
 //! 2. What is of no use under the names of what only the owner makes is removed: planted, or damaged
-//!    so that no copy of it is left. Needs the owner's key.
+//!    so that no copy of it is left. Snapshots that do not count, because their domain has ended, are
+//!    forgotten. Needs the owner's key.
 //! 3. Objects under another's name are put back. Any program can write an envelope that claims to
 //!    be an object, so this needs a key and a proof, and never replaces what is whole or what
 //!    parity makes whole.
@@ -44,17 +45,19 @@ use strongroom_arena::{
     StoredChunk,
 };
 use strongroom_backend::{Backend, BackendError, ObjectName};
-use strongroom_base::{Cancel, Monitor, Problem, Severity};
+use strongroom_base::{Cancel, Monitor, Problem, Severity, SnapshotId};
 use strongroom_repository::objects::{is_missed, read_whole, twin};
 use strongroom_repository::{
     ChunkIndex, ChunkReader, Repository, RepositoryError, arena_bytes_of, forged_configs,
     list_snapshots, read_vouchers, remove_useless,
 };
 
+use crate::forget::forget;
 use crate::health::audit::{Affected, audit_beside_others};
 use crate::health::bad::BadPlaces;
 use crate::health::fault::{Fault, look_whole};
 use crate::health::look::{Looked, look_into};
+use crate::reader::reader_of_everything;
 use aside::put_back;
 use generations::{find_planted, may_rescue, take_planted_away, take_unread_away};
 use mend::{Mended, lose, mend};
@@ -75,7 +78,7 @@ pub fn repair_objects(
             RepairStep::FromParity { name, .. } => mend(backend, name, name, arena_bytes)?,
             RepairStep::FromCopy { name, copy } => mend(backend, name, copy, arena_bytes)?,
             RepairStep::PutBack { from, .. } => Mended::No(format!("{from} may be it")),
-            RepairStep::TakePlanted { .. } => Mended::Gone,
+            RepairStep::TakePlanted { .. } | RepairStep::Forget { .. } => Mended::Gone,
             RepairStep::Rescue { why, .. }
             | RepairStep::TakeAway { why, .. }
             | RepairStep::Lost { why, .. } => Mended::No(why.clone()),
@@ -109,6 +112,7 @@ pub fn repair(
                 | RepairStep::PutBack { .. }
                 | RepairStep::TakeAway { .. }
                 | RepairStep::TakePlanted { .. }
+                | RepairStep::Forget { .. }
         )
     };
     let keyless = plan.steps.iter().filter(|step| !needs_key(step)).cloned().collect();
@@ -116,7 +120,8 @@ pub fn repair(
     let mut outcome = repair_objects(repository.backend(), &keyless, monitor, cancel)?;
     mend_configs(repository, &mut outcome, monitor)?;
     take_away(repository, plan, &mut outcome, monitor)?;
-    let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    outcome.taken_away += forget_late(repository, plan)?;
+    let reader = reader_of_everything(repository, CacheLimits::default())?;
     reader.store().trust(read_vouchers(repository)?);
     put_back(repository, &reader, plan, &mut outcome, monitor, cancel)?;
     let disputed = take_planted_away(repository, &reader, &mut outcome, monitor)?;
@@ -168,7 +173,7 @@ pub fn plan_losses(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<Vec<Affected>, RepositoryError> {
-    let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    let reader = reader_of_everything(repository, CacheLimits::default())?;
     reader.store().trust(read_vouchers(repository)?);
     let planted = find_planted(repository, &reader)?;
     let steps = planted.iter().map(|arena| RepairStep::TakePlanted { arena: *arena });
@@ -223,6 +228,21 @@ fn take_away(
         lose(outcome, &name, &why, monitor);
     }
     Ok(())
+}
+
+/// Forgets the snapshots that do not count. Those that count since the plan was made stay.
+fn forget_late(repository: &Repository, plan: &RepairPlan) -> Result<u64, RepositoryError> {
+    let planned = plan.steps.iter().filter_map(|step| match step {
+        RepairStep::Forget { snapshot } => Some(*snapshot),
+        _ => None,
+    });
+    let mut planned: Vec<SnapshotId> = planned.collect();
+    if planned.is_empty() {
+        return Ok(0);
+    }
+    let late = list_snapshots(repository)?.late;
+    planned.retain(|snapshot| late.iter().any(|late| late.id == *snapshot));
+    Ok(forget(repository, &planned)? as u64)
 }
 
 /// Writes a configuration that someone changed without a key again, from the copy that the owner

@@ -24,6 +24,8 @@ use strongroom_repository::{
 
 use marks::{Mark, Marks, SnapshotNumber};
 
+use crate::reader::reader_of_everything;
+
 /// What the arenas of one kind hold.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ArenaTotals {
@@ -240,7 +242,7 @@ pub fn snapshot_stats(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<Vec<SnapshotStat>, RepositoryError> {
-    let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    let reader = reader_of_everything(repository, CacheLimits::default())?;
     let mut all = readable_snapshots(repository, monitor)?;
     for wanted in snapshots {
         if !all.iter().any(|snapshot| snapshot.id == wanted.id) {

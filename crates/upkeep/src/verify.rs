@@ -18,10 +18,11 @@ use strongroom_base::{
 };
 use strongroom_repository::objects::{is_missed, list_objects, list_strangers, twin};
 use strongroom_repository::{
-    ChunkIndex, ChunkReader, Collections, OwnRecord, Repository, RepositoryError, arena_bytes_of,
-    find_useless, forged_configs, list_snapshots, read_vouchers, snapshot_object,
+    Arrivals, ChunkIndex, ChunkReader, Collections, OwnRecord, Repository, RepositoryError,
+    arena_bytes_of, find_useless, forged_configs, list_snapshots, read_vouchers, snapshot_object,
 };
 
+use crate::forget::find_lost_endings;
 use crate::health::audit::{Affected, audit_beside_others};
 use crate::health::bad::BadPlaces;
 use crate::health::census::{
@@ -30,6 +31,7 @@ use crate::health::census::{
 use crate::health::fault::Fault;
 use crate::health::look::{Depth, Looked, Vouchable, look_at};
 use crate::health::lost::{Known, LostSnapshot, find_lost};
+use crate::reader::reader_of_everything;
 
 /// The most threads that check objects: each holds one object, and blocks of it and of others that
 /// its deltas are made from, up to 50 MiB; all together must stay within 150.
@@ -143,7 +145,7 @@ pub fn verify_within(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<VerifyOutcome, RepositoryError> {
-    let reader = ChunkReader::new(repository, limits)?;
+    let reader = reader_of_everything(repository, limits)?;
     reader.store().trust(read_vouchers(repository)?);
     let mut verifier = Verifier::new(repository.backend(), monitor, cancel);
     verifier.objects(depth, Some(&reader))?;
@@ -169,6 +171,14 @@ pub fn verify_within(
         let name = snapshot_object(*id);
         if !verifier.outcome.faults.iter().any(|(faulty, _)| *faulty == name) {
             verifier.note(&name, Fault::Unknown);
+        }
+    }
+    for late in &list.late {
+        verifier.note(&snapshot_object(late.id), Fault::AfterTheEnd);
+    }
+    if repository.keys.can_read() {
+        for name in find_lost_endings(repository, &list, &Arrivals::read(repository)?) {
+            verifier.note(&name, Fault::EndingLost);
         }
     }
     let own = OwnRecord::read(repository, monitor);

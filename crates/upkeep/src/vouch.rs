@@ -4,21 +4,23 @@
 use std::collections::HashSet;
 
 use strongroom_arena::{ArenaStore, CacheLimits, ListedArenas, Voucher};
-use strongroom_base::ArenaId;
-use strongroom_repository::{Repository, RepositoryError, read_vouchers, write_vouchers};
+use strongroom_base::{ArenaId, DomainId};
+use strongroom_repository::{Endings, Repository, RepositoryError, read_vouchers, write_vouchers};
 
 use crate::health::look::Vouchable;
 use crate::verify::VerifyOutcome;
 
 /// Vouches for the arenas that a verification found right. A delta is worth what its bases are, so
 /// all bases must be in arenas that are trusted or vouched for at the same time. Of an arena in
-/// several generations all must be of one domain: a voucher says whose it is. Returns how many arenas
-/// it vouched for.
+/// several generations all must be of one domain: a voucher says whose it is. For a domain that has
+/// ended nobody vouches. Returns how many arenas it vouched for.
 pub fn vouch(repository: &Repository, outcome: &VerifyOutcome) -> Result<usize, RepositoryError> {
     let store = repository.arena_store(CacheLimits::default());
     store.trust(read_vouchers(repository)?);
     let listed = ListedArenas::list(repository.backend())?;
-    let vouchers = with_trusted_bases(&store, undisputed(&store, &listed, outcome)?);
+    let mut accepted = undisputed(&store, &listed, outcome)?;
+    without_ended(repository, &store, &mut accepted)?;
+    let vouchers = with_trusted_bases(&store, accepted);
     if !vouchers.is_empty() {
         write_vouchers(repository, &vouchers)?;
     }
@@ -40,6 +42,24 @@ fn undisputed<'o>(
         }
     }
     Ok(undisputed)
+}
+
+/// Leaves out the arenas of domains that have ended: who has their keys is not known.
+fn without_ended(
+    repository: &Repository,
+    store: &ArenaStore,
+    accepted: &mut Vec<&Vouchable>,
+) -> Result<(), RepositoryError> {
+    let Some(owner) = &repository.keys.owner else { return Ok(()) };
+    let endings = Endings::read(repository)?;
+    let ended: HashSet<DomainId> =
+        endings.all().map(|ending| owner.domain_id(&ending.domain)).collect();
+    if !ended.is_empty() {
+        // Of an arena that cannot be opened any more nothing is known.
+        let is_of = |arena: ArenaId| store.arena(arena).map(|arena| arena.domain).ok();
+        accepted.retain(|it| is_of(it.voucher.arena).is_some_and(|of| !ended.contains(&of)));
+    }
+    Ok(())
 }
 
 fn with_trusted_bases(store: &ArenaStore, mut accepted: Vec<&Vouchable>) -> Vec<Voucher> {

@@ -16,7 +16,8 @@ use strongroom_repository::{DISK_SUFFIX, Repository, RepositoryError, list_snaps
 
 use super::NightsOptions;
 use super::naming::{ExportName, Which, day_of};
-use crate::chunks::{Chunks, Failure};
+use super::readers::Readers;
+use crate::chunks::Failure;
 
 /// More folders than this are not those of machines.
 const MACHINES_MAX: usize = 1024;
@@ -35,7 +36,7 @@ pub struct FoundDisk {
 /// Snapshots and their disks, as they were last seen.
 pub struct Catalogue {
     repository: Arc<Repository>,
-    chunks: Arc<Chunks>,
+    readers: Arc<Readers>,
     options: NightsOptions,
     monitor: Arc<dyn Monitor>,
     asked: Option<Stopwatch>,
@@ -65,13 +66,13 @@ impl Catalogue {
     /// Nothing is read yet.
     pub fn new(
         repository: Arc<Repository>,
-        chunks: Arc<Chunks>,
+        readers: Arc<Readers>,
         options: NightsOptions,
         monitor: Arc<dyn Monitor>,
     ) -> Self {
         Self {
             repository,
-            chunks,
+            readers,
             options,
             monitor,
             asked: None,
@@ -188,8 +189,9 @@ impl Catalogue {
     }
 
     fn read_disks(&self, snapshot: &Snapshot) -> Result<Vec<FoundDisk>, Failure> {
+        let shared = self.readers.of(&snapshot.domain)?;
         let mut disks = Vec::new();
-        let mut machines = TreeReader::new(&snapshot.root, &*self.chunks);
+        let mut machines = TreeReader::new(&snapshot.root, &*shared.chunks);
         for _ in 0..MACHINES_MAX {
             if !machines.advance()? {
                 break;
@@ -199,7 +201,7 @@ impl Catalogue {
             else {
                 continue;
             };
-            let mut entries = TreeReader::new(tree, &*self.chunks);
+            let mut entries = TreeReader::new(tree, &*shared.chunks);
             for _ in 0..ENTRIES_MAX {
                 if !entries.advance()? {
                     break;

@@ -21,7 +21,7 @@ const FETCH_BYTES_MAX: u64 = 32 << 20;
 /// Damaged chunks of one disk that are reported, each once.
 const REPORTS_MAX: usize = 1000;
 
-/// What all disks share.
+/// What all disks in snapshots of one domain share.
 pub struct Shared {
     /// Reads chunks.
     pub chunks: Arc<Chunks>,

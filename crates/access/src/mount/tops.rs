@@ -13,7 +13,7 @@ use strongroom_base::{Monitor, Problem, Severity, SnapshotId, Stopwatch};
 use strongroom_catalog::Snapshot;
 use strongroom_repository::RepositoryError;
 use strongroom_repository::objects::SNAPSHOTS_FOLDER;
-use strongroom_repository::{Narrowing, Repository, Wishes, read_snapshot};
+use strongroom_repository::{Endings, Narrowing, Repository, Wishes, read_snapshot};
 
 use super::MountOptions;
 use super::layout::Layout;
@@ -60,6 +60,8 @@ struct KnownSnapshots {
     is_ahead: bool,
     /// What the owner wished and said of them when the last one was read.
     wishes: Wishes,
+    /// The domains that had ended by then.
+    endings: Endings,
     unreadable: HashSet<SnapshotId>,
     /// Why the last request to the repository failed.
     failure: Option<String>,
@@ -146,9 +148,11 @@ impl Tops {
         known.unreadable.retain(|id| ids.contains(id));
         if known.is_ahead {
             known.wishes = Wishes::read(&self.repository)?;
+            known.endings = Endings::read(&self.repository)?;
         }
         if known.is_ahead || known.snapshots.len() != before || self.layout().is_empty() {
-            let shown = known.snapshots.values().filter_map(|it| self.shown(it, &known.wishes));
+            let counted = known.snapshots.values().filter(|it| !known.endings.is_late(it));
+            let shown = counted.filter_map(|it| self.shown(it, &known.wishes));
             let mut snapshots: Vec<_> = shown.collect();
             snapshots.sort_by_key(|snapshot| snapshot.order());
             let layout = Arc::new(Layout::new(&snapshots, &self.zone));

@@ -6,3 +6,5 @@ mod fixture;
 mod nights;
 #[cfg(test)]
 mod overlays;
+#[cfg(test)]
+mod possession;

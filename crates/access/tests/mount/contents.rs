@@ -116,7 +116,7 @@ fn engine_08_a_graph_of_nodes_ends_no_search_for_holes() {
 
 /// A snapshot of one file, `vast`, of 2^50 equal bytes.
 fn commit_graph(repository: &Repository) -> Snapshot {
-    let reader = ChunkReader::new(repository, CacheLimits::default()).unwrap();
+    let reader = ChunkReader::of_domain(repository, "", CacheLimits::default()).unwrap();
     let session = Session::begin(repository, "here").unwrap();
     let (cancel, pack) = (Cancel::new(), PackOptions::default());
     let mut writer =

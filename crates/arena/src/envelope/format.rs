@@ -10,8 +10,8 @@ pub const MAGIC: [u8; 8] = *b"STRONGRM";
 pub const VERSION: u16 = 0;
 /// Bytes of a header, and of the trailer, which is the header again.
 pub const HEADER_BYTES: usize = 128;
-/// Bytes of a header that have no meaning yet.
-pub const RESERVED_BYTES: usize = 20;
+/// Bytes of a proof that a newer program made an object.
+pub const PROOF_BYTES: usize = 20;
 /// Bytes of one signature in the table: two symbols of GF(2^16).
 pub const SIGNATURE_BYTES: usize = 4;
 /// Bytes of a table besides its signatures: its checksum.
@@ -57,6 +57,8 @@ pub enum ObjectKind {
     Remark,
     /// What the owner saw of other domains at one time.
     Look,
+    /// What the owner says of the end of a domain.
+    Ending,
     /// A kind that this program does not know, by its number: one that is reserved, or one that a
     /// newer program added. Never one of the numbers above.
     Unknown(u8),
@@ -64,7 +66,7 @@ pub enum ObjectKind {
 
 impl ObjectKind {
     /// All kinds that this program knows, in the order of their numbers.
-    pub const KNOWN: [Self; 14] = [
+    pub const KNOWN: [Self; 15] = [
         Self::Config,
         Self::KeySlot,
         Self::DataArena,
@@ -79,6 +81,7 @@ impl ObjectKind {
         Self::Vouchers,
         Self::Remark,
         Self::Look,
+        Self::Ending,
     ];
 
     /// What it is called in messages.
@@ -98,6 +101,7 @@ impl ObjectKind {
             Self::Vouchers => "vouchers",
             Self::Remark => "remark",
             Self::Look => "look",
+            Self::Ending => "end of a domain",
             Self::Unknown(_) => "thing of an unknown kind",
         }
     }
@@ -119,6 +123,7 @@ impl ObjectKind {
             Self::Vouchers => 14,
             Self::Remark => 17,
             Self::Look => 18,
+            Self::Ending => 19,
             Self::Unknown(number) => number,
         }
     }
@@ -168,8 +173,9 @@ pub struct Header {
     pub required_features: u32,
     /// BLAKE3-256 of the body.
     pub body_hash: [u8; 32],
-    /// Zero, as this program writes them. A repair keeps what a newer program wrote.
-    pub reserved: [u8; RESERVED_BYTES],
+    /// The proof that a newer program made the object (`envelope/newness.rs`); zero, as this program
+    /// writes them. A repair keeps what it was.
+    pub proof: [u8; PROOF_BYTES],
 }
 
 /// Why bytes are no header.
@@ -213,7 +219,7 @@ impl Header {
         bytes.put_u32(self.parity_shards);
         bytes.put_u32(self.required_features);
         bytes.put(&self.body_hash);
-        bytes.put(&self.reserved);
+        bytes.put(&self.proof);
         bytes.put_u32(crc32c::crc32c(&bytes));
         bytes.try_into().expect("the fields of a header add up to its size")
     }
@@ -243,7 +249,7 @@ impl Header {
         let parity_shards = fields.u32()?;
         let required_features = fields.u32()?;
         let body_hash = fields.array()?;
-        let reserved = fields.array()?;
+        let proof = fields.array()?;
         fields.u32()?;
         fields.finish()?;
         let header = Self {
@@ -256,7 +262,7 @@ impl Header {
             parity_shards,
             required_features,
             body_hash,
-            reserved,
+            proof,
         };
         if header.is_consistent() { Ok(header) } else { Err(HeaderError::Damaged) }
     }
@@ -358,4 +364,4 @@ pub fn unpack_table(bytes: &[u8]) -> Option<Vec<Signature<2>>> {
 }
 
 const _: () =
-    assert!(HEADER_BYTES == 8 + 2 + 1 + 1 + 4 + 16 + 16 + 8 + 8 + 4 + 4 + 32 + RESERVED_BYTES + 4);
+    assert!(HEADER_BYTES == 8 + 2 + 1 + 1 + 4 + 16 + 16 + 8 + 8 + 4 + 4 + 32 + PROOF_BYTES + 4);

@@ -356,7 +356,7 @@ fn what_a_newer_program_made_is_unknown_and_repaired_as_it_was() {
         ("a kind that is reserved", true, |h| h.kind = ObjectKind::Unknown(12)),
         ("the last kind", true, |h| h.kind = ObjectKind::from_number(255)),
         ("a required feature", true, |h| h.required_features = 1 << 31),
-        ("bytes that mean nothing yet", false, |h| h.reserved = [9; RESERVED_BYTES]),
+        ("bytes that mean nothing yet", false, |h| h.proof = [9; PROOF_BYTES]),
     ];
     for (name, is_unknown, change) in cases {
         let mut newer = header.clone();
@@ -380,7 +380,7 @@ fn what_a_newer_program_made_is_unknown_and_repaired_as_it_was() {
 
 #[test]
 fn numbers_and_kinds_belong_together() {
-    let known = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 14, 17, 18];
+    let known = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 14, 17, 18, 19];
     for (number, kind) in known.into_iter().zip(ObjectKind::KNOWN) {
         assert_eq!((kind.number(), ObjectKind::from_number(number)), (number, kind));
     }

@@ -50,11 +50,12 @@ fn structures() -> BTreeMap<&'static str, usize> {
 }
 
 /// The structures of CBOR that have a table.
-const MAPS: [&str; 10] = [
+const MAPS: [&str; 11] = [
     "boot",
     "collection",
     "configuration",
     "drill",
+    "end of a domain",
     "entry",
     "key slot",
     "look",

@@ -212,7 +212,7 @@ fn index(context: &Context) -> Result<(), CliError> {
 fn tree(context: &Context, what: &SnapshotArg) -> Result<(), CliError> {
     let repository = context.open()?;
     let snapshot = what.find(&repository, &NarrowingArgs::default())?;
-    let reader = ChunkReader::new(&repository, CacheLimits::default())?;
+    let reader = ChunkReader::of_domain(&repository, &snapshot.domain, CacheLimits::default())?;
     let tree = match find_path(&snapshot, &what.path, &reader)? {
         Found::Root { tree, .. } => tree,
         Found::Entry { entry, .. } => match entry.tree() {

@@ -169,6 +169,9 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         refuse_to_leave_none(&judged, kept, !policy.is_empty())?;
     }
     going.extend(unreadable);
+    if !policy.is_empty() {
+        going.extend(forget_late(context, args, &list)?);
+    }
     let exit = report_alarms(context, &judged)?;
     let count = counted(going.len() as u64, "snapshot", "snapshots");
     if !args.dry_run {
@@ -315,22 +318,46 @@ fn alarm_text(alarm: Alarm) -> String {
     }
 }
 
-/// One that cannot be read, by the beginning of its id: it can be forgotten all the same.
-fn unreadable(name: &OsStr, list: &SnapshotList) -> Option<SnapshotId> {
+/// One that cannot be read or does not count, by the beginning of its id: it can be forgotten all the
+/// same.
+fn out_of_use(name: &OsStr, list: &SnapshotList) -> Option<SnapshotId> {
     let name = name.to_str().filter(|name| name.len() >= SHORTEST_ID)?;
+    let named = |id: &SnapshotId| id.starts_with(name);
+    let late = list.late.iter().map(|late| late.id);
     let mut found =
-        list.unreadable.iter().chain(&list.newer).filter(|(id, _)| id.starts_with(name));
-    let (id, _) = found.next()?;
-    found.next().is_none().then_some(*id)
+        list.unreadable.iter().chain(&list.newer).map(|(id, _)| *id).chain(late).filter(named);
+    let id = found.next()?;
+    found.next().is_none().then_some(id)
 }
 
-/// The snapshots that are named, and those of them that cannot be read.
+/// The snapshots that do not count, because their domain has ended without them: no rule keeps them.
+fn forget_late(
+    context: &Context,
+    args: &Args,
+    list: &SnapshotList,
+) -> Result<Vec<SnapshotId>, CliError> {
+    let narrowing = args.narrowing.resolve();
+    let is_held = |late: &Snapshot| list.wishes.hold(late.id).is_some();
+    let late = list.late.iter().filter(|late| narrowing.fits(late) && !is_held(late));
+    let late: Vec<SnapshotId> = late.map(|late| late.id).collect();
+    if !late.is_empty() {
+        let count = counted(late.len() as u64, "snapshot does", "snapshots do");
+        let short: Vec<String> = late.iter().map(SnapshotId::short).collect();
+        context.terminal.line(format!(
+            "{count} not count, because their domain has ended without them: {}",
+            short.join(" ")
+        ))?;
+    }
+    Ok(late)
+}
+
+/// The snapshots that are named, and those of them that cannot be read or do not count.
 fn named_ones<'s>(
     args: &Args,
     list: &'s SnapshotList,
 ) -> Result<(Vec<Judged<'s>>, Vec<SnapshotId>), CliError> {
     let (lost, names): (Vec<_>, Vec<_>) =
-        args.snapshots.iter().cloned().partition(|name| unreadable(name, list).is_some());
+        args.snapshots.iter().cloned().partition(|name| out_of_use(name, list).is_some());
     let ids = find_all(&names, &args.narrowing, &list.snapshots)?;
     let snapshots = list.snapshots.iter().filter(|snapshot| ids.contains(&snapshot.id));
     let judged: Vec<Judged<'s>> = snapshots.map(Judged::new).collect();
@@ -339,7 +366,7 @@ fn named_ones<'s>(
             return Err(RepositoryError::Held { snapshot: snapshot.id, reason: hold.reason }.into());
         }
     }
-    Ok((judged, lost.iter().filter_map(|name| unreadable(name, list)).collect()))
+    Ok((judged, lost.iter().filter_map(|name| out_of_use(name, list)).collect()))
 }
 
 fn wanted<'s>(args: &Args, list: &'s SnapshotList) -> Vec<&'s Snapshot> {

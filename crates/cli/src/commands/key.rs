@@ -1,5 +1,6 @@
 //! `strongroom key`
 
+use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -9,10 +10,15 @@ use std::process::ExitCode;
 use clap::Subcommand;
 use serde_json::json;
 use strongroom_base::entropy::random_array;
-use strongroom_base::{OsEntropy, SlotId};
-use strongroom_repository::RepositoryError;
+use strongroom_base::units::counted;
+use strongroom_base::{OsEntropy, Severity, SlotId, SnapshotId};
+use strongroom_catalog::Snapshot;
 use strongroom_repository::keys::{Access, generate_passphrase, is_domain_name};
-use strongroom_upkeep::{NewAccess, add_key, change_key, list_keys, remove_key};
+use strongroom_repository::{Endings, Repository, RepositoryError, list_snapshots};
+use strongroom_upkeep::{
+    EndingPlan, NewAccess, Since, Weighed, add_key, carry_out_ending, change_key, list_keys,
+    plan_ending, remove_key,
+};
 use zeroize::Zeroizing;
 
 use super::init::{KEEP_THE_PASSPHRASE, KdfArgs};
@@ -20,6 +26,7 @@ use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::passphrase::new_passphrase;
+use crate::snapshot_arg::SnapshotArg;
 use crate::terminal::{path_json, printable, printable_text, table};
 
 /// What is done with keys.
@@ -47,6 +54,24 @@ enum What {
         /// Its id, as shown by `key list`
         slot: String,
     },
+    /// End a domain: what its keys store from now on counts for nothing, whoever has them
+    EndDomain(EndArgs),
+}
+
+#[derive(Debug, Clone, clap::Args)]
+struct EndArgs {
+    /// Its name; `snapshots` shows it as the host, up to the first `/`
+    domain: String,
+    /// Snapshots do not count that you saw first at this time or later, or that came with or after
+    /// this one [default: all count that are there]
+    #[arg(long, value_name = "TIME|SNAPSHOT")]
+    since: Option<String>,
+    /// This snapshot counts in any case; may be repeated
+    #[arg(long, value_name = "SNAPSHOT")]
+    keep: Vec<OsString>,
+    /// End it; without this, only say which snapshots would count
+    #[arg(long)]
+    yes: bool,
 }
 
 #[derive(Debug, Clone, clap::Args)]
@@ -111,9 +136,17 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
                 let hint = "`strongroom key list` shows them";
                 return Err(CliError::new(Exit::Failed, format!("there is no key {wanted}"), hint));
             }
+            let left = domain_that_stays_open(&repository, wanted)?;
             remove_key(&repository, wanted)?;
             report(context, "removed", wanted)?;
+            if let Some(domain) = left {
+                context.terminal.note(format!(
+                    "copies of this key can still open the repository and store for {domain}: \
+                     `strongroom key end-domain {domain}` makes what they store count for nothing"
+                ));
+            }
         }
+        What::EndDomain(args) => end_domain(context, &args)?,
     }
     Ok(Exit::Done.into())
 }
@@ -146,6 +179,132 @@ fn list(context: &Context) -> Result<(), CliError> {
     if !context.json() {
         for line in table(&rows, &[]) {
             context.terminal.result(line)?;
+        }
+    }
+    for ending in Endings::read(&repository)?.all() {
+        context.terminal.json(&json!({
+            "event": "ended_domain",
+            "domain": ending.domain,
+            "ended": dates::rfc3339(ending.time),
+            "snapshots": ending.counted.len(),
+        }))?;
+        let counted = counted(ending.counted.len() as u64, "snapshot counted", "snapshots counted");
+        context.terminal.line(format!(
+            "the domain {} has ended ({}): {counted} then",
+            printable_text(&ending.domain),
+            dates::text(ending.time),
+        ))?;
+    }
+    Ok(())
+}
+
+/// The domain of a key that can only store, if it is the last one of it in the repository, and the
+/// domain has not ended.
+fn domain_that_stays_open(
+    repository: &Repository,
+    slot: SlotId,
+) -> Result<Option<String>, CliError> {
+    let Some(owner) = &repository.keys.owner else { return Ok(None) };
+    let slots = list_keys(repository)?;
+    let Some(going) = slots.iter().find(|of| of.id == slot) else { return Ok(None) };
+    let others = || slots.iter().filter(|other| other.id != slot);
+    if going.access == Access::Full
+        || (going.domain.is_some() && others().any(|other| other.domain == going.domain))
+    {
+        return Ok(None);
+    }
+    let list = list_snapshots(repository)?;
+    let mut names = list.all().map(|snapshot| &snapshot.domain).chain([&going.label]);
+    let is_of = |name: &&String| going.domain.is_none_or(|of| owner.domain_id(name) == of);
+    let known = match going.domain {
+        Some(_) => names.find(is_of).cloned(),
+        // It does not say; without a name of its own, a key's domain has that of its label.
+        None => Some(going.label.clone()),
+    };
+    let name = known.filter(|name| is_domain_name(name)).unwrap_or_else(|| "NAME".to_owned());
+    Ok(list.endings.of(&name).is_none().then_some(name))
+}
+
+fn end_domain(context: &Context, args: &EndArgs) -> Result<(), CliError> {
+    let repository = context.open()?;
+    let list = list_snapshots(&repository)?;
+    let of_domain: Vec<Snapshot> =
+        list.all().filter(|snapshot| snapshot.domain == args.domain).cloned().collect();
+    let find = |name: OsString| -> Result<SnapshotId, CliError> {
+        Ok(SnapshotArg::from(name).find_in(&of_domain)?.id)
+    };
+    let since = match &args.since {
+        None => None,
+        Some(text) => match dates::first_moment(text) {
+            Some(time) => Some(Since::Time(time)),
+            None => Some(Since::Snapshot(find(text.into())?)),
+        },
+    };
+    let keep: Vec<SnapshotId> = args.keep.iter().cloned().map(find).collect::<Result<_, _>>()?;
+    let plan = plan_ending(&repository, &args.domain, since, &keep)?;
+    print_plan(context, &plan)?;
+    let domain = printable_text(&plan.domain);
+    if !args.yes {
+        let message = format!("the domain {domain} was not ended");
+        let hint = "if this is what you want, add --yes; --since and --keep say what counts";
+        return Err(CliError::new(Exit::Failed, message, hint));
+    }
+    let outcome = carry_out_ending(&repository, &plan)?;
+    let counts = plan.snapshots.iter().filter(|weighed| weighed.counts);
+    let counts: Vec<String> = counts.map(|weighed| weighed.snapshot.id.to_string()).collect();
+    let texts = |ids: &[SnapshotId]| ids.iter().map(SnapshotId::to_string).collect::<Vec<_>>();
+    context.terminal.json(&json!({
+        "event": "summary",
+        "domain": plan.domain,
+        "counted": counts,
+        "late": texts(&outcome.late),
+        "keys": outcome.keys.iter().map(SlotId::to_string).collect::<Vec<_>>(),
+        "unknown_keys": plan.unknown_keys.iter().map(|key| key.id.to_string()).collect::<Vec<_>>(),
+    }))?;
+    let keys = counted(outcome.keys.len() as u64, "key was", "keys were");
+    context.terminal.line(format!(
+        "the domain {domain} has ended: {} of it, and {keys} removed",
+        counted(counts.len() as u64, "snapshot counts", "snapshots count"),
+    ))?;
+    if !outcome.late.is_empty() {
+        let late = counted(outcome.late.len() as u64, "snapshot does", "snapshots do");
+        context.terminal.line(format!(
+            "{late} not count: `strongroom snapshots --late` lists them, `strongroom repair` takes \
+             them away"
+        ))?;
+    }
+    for key in &plan.unknown_keys {
+        context.terminal.problem(
+            Severity::Warning,
+            &format!(
+                "key {} ({}) does not say of which domain it is: if it is of {domain}, \
+                 `strongroom key remove {}`",
+                key.id,
+                printable_text(&key.label),
+                key.id,
+            ),
+        );
+    }
+    context.terminal.note(format!(
+        "a server or bucket does not know that {domain} has ended: remove its token or credentials there \
+         too (`strongroom token remove`), or who has them goes on filling it"
+    ));
+    Ok(())
+}
+
+fn print_plan(context: &Context, plan: &EndingPlan) -> Result<(), CliError> {
+    let mut rows = vec![["id", "began", "first seen", "counts"].map(str::to_owned).to_vec()];
+    for Weighed { snapshot, seen, counts } in &plan.snapshots {
+        rows.push(vec![
+            snapshot.id.short(),
+            dates::text(snapshot.started),
+            dates::text(*seen),
+            if *counts { "yes" } else { "no" }.to_owned(),
+        ]);
+    }
+    if !context.json() && !plan.snapshots.is_empty() {
+        for line in table(&rows, &[]) {
+            context.terminal.line(line)?;
         }
     }
     Ok(())

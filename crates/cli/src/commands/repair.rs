@@ -11,7 +11,7 @@ use strongroom_backend::{Backend, ObjectName, Withheld};
 use strongroom_base::units::{count_text, counted, duration_text};
 use strongroom_base::{OsEntropy, Timestamp};
 use strongroom_remote::Past;
-use strongroom_repository::{Collections, RepositoryError, in_mode_of};
+use strongroom_repository::{Collections, ErrorKind, RepositoryError, in_mode_of};
 use strongroom_upkeep::{
     Known, RepairPlan, RepairStep, may_recover, plan_losses, plan_recovery, plan_removals,
     plan_repair, repair, repair_objects,
@@ -104,6 +104,18 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     }
     let monitor = context.terminal.monitor(Words::objects("checked"));
     let plan = plan_repair(&*backend, &monitor, &context.cancel);
+    let says_newer = match &plan {
+        Ok(plan) => !plan.newer.is_empty(),
+        Err(error) => error.kind() == ErrorKind::Newer,
+    };
+    let plan = if says_newer && !args.keyless {
+        // Only a key tells what is of a newer program and what only says so, which is mended.
+        context.open().and_then(|repository| {
+            Ok(plan_repair(repository.backend(), &monitor, &context.cancel)?)
+        })
+    } else {
+        plan.map_err(CliError::from)
+    };
     monitor.finish();
     let mut plan = plan?;
     let mut fetching =
@@ -328,6 +340,10 @@ fn step_text(step: &RepairStep) -> String {
             format!("arenas/{arena}: save what can still be read ({why})")
         }
         RepairStep::TakeAway { name, why } => format!("{name}: take it away ({why})"),
+        RepairStep::Forget { snapshot } => format!(
+            "snapshot {}: forget it: its domain has ended without it; the next prune removes it",
+            snapshot.short()
+        ),
         RepairStep::Lost { name, why } => format!("{name}: cannot be repaired ({why})"),
     }
 }

@@ -118,6 +118,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         "deleted": outcome.deleted,
         "problems": outcome.problems,
         "damaged": outcome.damaged.iter().map(|path| path_json(path)).collect::<Vec<_>>(),
+        "withheld": outcome.withheld.iter().map(|(path, _)| path_json(path)).collect::<Vec<_>>(),
     }))?;
     for line in summary(&snapshot, &outcome, args.dry_run, monitor.elapsed()) {
         context.terminal.line(line)?;
@@ -125,6 +126,12 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     let is_nothing = outcome.files == 0 && outcome.directories == 0;
     Ok(if !outcome.damaged.is_empty() {
         Exit::Damaged
+    } else if !outcome.withheld.is_empty() {
+        context.terminal.note(
+            "these files are not damaged: bring back what is archived, or use credentials that may \
+             read, and restore again: what is right already is not read again",
+        );
+        Exit::Withheld
     } else if is_filtered && is_nothing {
         FilterArgs::report_nothing(context)
     } else if outcome.problems > 0 {
@@ -165,6 +172,11 @@ fn summary(
     if outcome.problems > 0 {
         let problems = counted(outcome.problems, "problem", "problems");
         lines.push(format!("  {problems}: see the warnings above"));
+    }
+    if !outcome.withheld.is_empty() {
+        let count = outcome.withheld.len() as u64;
+        let withheld = counted(count, "file was left out", "files were left out");
+        lines.push(format!("  {withheld}: the place withholds parts of them, see above"));
     }
     if !outcome.damaged.is_empty() {
         let damaged = counted(outcome.damaged.len() as u64, "file is", "files are");

@@ -23,6 +23,9 @@ pub struct Args {
     /// Only those that were forgotten, and that `forget --undo` can take back until the next prune
     #[arg(long)]
     forgotten: bool,
+    /// Only those that do not count, because their domain has ended without them
+    #[arg(long, conflicts_with = "forgotten")]
+    late: bool,
     /// Only those that are held
     #[arg(long)]
     held: bool,
@@ -36,7 +39,11 @@ pub struct Args {
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let repository = context.open_to_read(&args.replicas)?;
     let list = list_snapshots(&repository)?;
-    let all = if args.forgotten { &list.forgotten } else { &list.snapshots };
+    let all = match () {
+        () if args.forgotten => &list.forgotten,
+        () if args.late => &list.late,
+        () => &list.snapshots,
+    };
     let narrowing = args.narrowing.resolve();
     let is_wanted = |snapshot: &&Snapshot| {
         narrowing.fits(snapshot) && (!args.held || list.wishes.hold(snapshot.id).is_some())
@@ -79,6 +86,12 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     }
     if !context.json() {
         print(context, &wanted, all.len(), &list.wishes)?;
+    }
+    if !list.late.is_empty() && !args.late {
+        let late = counted(list.late.len() as u64, "snapshot does", "snapshots do");
+        context.terminal.note(format!(
+            "{late} not count, because their domain has ended without them: `snapshots --late`"
+        ));
     }
     if !list.forgotten.is_empty() && !args.forgotten {
         let forgotten = counted(list.forgotten.len() as u64, "snapshot is", "snapshots are");

@@ -1,5 +1,7 @@
 //! `strongroom stats`
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -134,11 +136,18 @@ fn fragmentation(
     repository: &Repository,
     snapshots: &[Snapshot],
 ) -> Result<ExitCode, CliError> {
-    let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    let mut readers: HashMap<&str, ChunkReader> = HashMap::new();
     let head = ["id", "time", "requests", "least", "blocks", "least", "read", "least"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for snapshot in snapshots {
-        let found = Layout::of(snapshot, &reader, &context.cancel)?.fragmentation();
+        let reader = match readers.entry(&snapshot.domain) {
+            Entry::Occupied(reader) => reader.into_mut(),
+            Entry::Vacant(none) => {
+                let limits = CacheLimits::default();
+                none.insert(ChunkReader::of_domain(repository, &snapshot.domain, limits)?)
+            }
+        };
+        let found = Layout::of(snapshot, reader, &context.cancel)?.fragmentation();
         context.terminal.json(&json!({
             "event": "fragmentation",
             "snapshot": snapshot.id.to_string(),

@@ -55,6 +55,7 @@ pub const COMMANDS: &[&str] = &[
     "key generate",
     "key change",
     "key remove",
+    "key end-domain",
     "serve",
     "share",
     "token",

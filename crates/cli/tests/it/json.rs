@@ -435,6 +435,10 @@ fn keys_and_mistakes(book: &mut Book) {
     book.say(&world, &format!("snapshots --password-file {second}"), 0);
     book.say(&world, &format!("key remove {}", key["key"].as_str().unwrap()), 0);
     book.say(&world, "key remove 00000000", 1);
+    book.say(&world, &format!("key add --put-only --domain carl --new-password-file {second}"), 0);
+    book.say(&world, "key end-domain carl", 1);
+    book.say(&world, "key end-domain carl --yes", 0);
+    book.say(&world, "key list", 0);
     let mut command = world.command(["snapshots", "--json"]);
     command.env("STRONGROOM_PASSWORD", "wrong");
     book.keep(Run::of(command.output().unwrap()), 5);

@@ -8,6 +8,12 @@
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+
+use strongroom_backend::LocalBackend;
+use strongroom_base::{OsEntropy, SystemClock};
+use strongroom_catalog::Snapshot;
+use strongroom_repository::{Repository, Session, Surroundings, list_snapshots};
 
 const PASSPHRASE: &str =
     "strongroom-key-5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a4f56ba95";
@@ -104,9 +110,31 @@ fn restores_what_the_program_stored(python: &str, naming: &str) {
     assert!(names.filter(|name| !name.ends_with(".0")).count() > 0, "an arena was rewritten");
     let inner = tree.strip_prefix("/").unwrap();
     assert_same(&tree, &restore_py(python, &folder, "out").join(inner));
+    // Someone without a key says that a newer program made the snapshot, and everything that it needs.
+    for file in ["snapshots", "arenas", "ended"]
+        .iter()
+        .flat_map(|name| std::fs::read_dir(folder.join("room").join(name)).into_iter().flatten())
+    {
+        claim_to_be_newer(&file.unwrap().path());
+    }
+    assert_same(&tree, &restore_py(python, &folder, "out in spite of it").join(inner));
     // A lost configuration is read from its copy.
     std::fs::remove_file(folder.join("room/config")).unwrap();
     assert_same(&tree, &restore_py(python, &folder, "out again").join(inner));
+}
+
+/// Sets a required feature in header and trailer.
+fn claim_to_be_newer(file: &Path) {
+    let mut object = std::fs::read(file).unwrap();
+    let trailer = object.len() - 128;
+    for start in [0, trailer] {
+        let header = &mut object[start..][..128];
+        header[68] = 1;
+        let checksum = crc32c::crc32c(&header[..124]);
+        header[124..].copy_from_slice(&checksum.to_le_bytes());
+    }
+    std::fs::set_permissions(file, PermissionsExt::from_mode(0o600)).unwrap();
+    std::fs::write(file, object).unwrap();
 }
 
 /// A collection leaves slots that hold nothing: they are no damage.
@@ -143,4 +171,82 @@ fn kept_h9_restore_py_finds_no_damage_after_a_prune() {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success() && said.contains(", 0 damaged"), "{said}{errors}");
+}
+
+/// Kept 2.3 (confused deputy): a snapshot of a machine that can only store names what the owner has
+/// stored. Neither reader gives it, unless its user says so.
+#[test]
+fn kept_h3_both_readers_give_a_put_only_snapshot_its_own_alone() {
+    let Ok(python) = std::env::var("STRONGROOM_TEST_PYTHON") else {
+        strongroom_testkit::skip("STRONGROOM_TEST_PYTHON is not set; ./test sets it");
+        return;
+    };
+    for naming in ["fingerprint", "location"] {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        let tree = folder.join("tree");
+        std::fs::create_dir_all(&tree).unwrap();
+        std::fs::write(tree.join("payroll"), [0x42; 30_000]).unwrap();
+        strongroom(&folder, &["init", "--kdf-memory", "32KiB", "--naming", naming]);
+        strongroom(&folder, &["backup", tree.to_str().unwrap()]);
+        std::fs::write(folder.join("laptop"), LAPTOP).unwrap();
+        let key = folder.join("laptop");
+        let key = ["--new-password-file", key.to_str().unwrap()];
+        strongroom(
+            &folder,
+            &[&["key", "add", "--put-only", "--domain", "laptop"], &key[..]].concat(),
+        );
+        let stolen = steal_latest(&folder);
+        let payroll = tree.join("payroll");
+        let payroll = payroll.strip_prefix("/").unwrap();
+        for foreign_chunks in [false, true] {
+            let options = if foreign_chunks { &["--foreign-chunks"][..] } else { &[] };
+            let outs =
+                ["ours", "theirs"].map(|name| folder.join(format!("{name} {foreign_chunks}")));
+            let ours = Command::new(env!("CARGO_BIN_EXE_strongroom"))
+                .args(["--quiet", "restore", &stolen, "--target"])
+                .arg(&outs[0])
+                .args(options)
+                .env("STRONGROOM_REPOSITORY", folder.join("room"))
+                .env("STRONGROOM_CACHE", folder.join("cache"))
+                .env("STRONGROOM_PASSWORD", PASSPHRASE)
+                .output()
+                .unwrap();
+            let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/format/restore.py");
+            let theirs = Command::new(&python)
+                .arg(script)
+                .args(options)
+                .arg(folder.join("room"))
+                .args([&stolen])
+                .arg(&outs[1])
+                .env("STRONGROOM_PASSWORD", PASSPHRASE)
+                .output()
+                .unwrap();
+            for (out, output) in outs.iter().zip([ours, theirs]) {
+                let said = String::from_utf8_lossy(&output.stderr).into_owned();
+                assert_eq!(output.status.success(), foreign_chunks, "{naming} {out:?} {said}");
+                assert_eq!(out.join(payroll).exists(), foreign_chunks, "{naming} {out:?} {said}");
+            }
+        }
+    }
+}
+
+const LAPTOP: &str =
+    "strongroom-key-3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3cd814f45f";
+
+/// Commits with the laptop's key a snapshot of what the owner has stored last.
+fn steal_latest(folder: &Path) -> String {
+    let surroundings = || Surroundings {
+        backend: Arc::new(LocalBackend::open(&folder.join("room")).unwrap()),
+        clock: Arc::new(SystemClock),
+        entropy: Arc::new(OsEntropy),
+        cache: None,
+    };
+    let owner = Repository::open(surroundings(), PASSPHRASE.as_bytes()).unwrap();
+    let root = list_snapshots(&owner).unwrap().snapshots.pop().unwrap().root;
+    let thief = Repository::open(surroundings(), LAPTOP.as_bytes()).unwrap();
+    let session = Session::begin(&thief, "laptop").unwrap();
+    let snapshot = Snapshot { root, host: "laptop".to_owned(), ..Snapshot::empty(session.id) };
+    session.commit(&snapshot).unwrap();
+    snapshot.id.to_string()
 }

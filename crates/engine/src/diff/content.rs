@@ -10,13 +10,12 @@ use crate::error::EngineError;
 /// At most this much of a hole is compared at a time.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// True if two recipes make the same stream. Chunks are compared by name as long as they are at the
+/// True if two recipes, each read by its own reader, make the same stream. Chunks are compared by name as long as they are at the
 /// same places, and are read only from the first difference on: a hole on one side alone, or
 /// another cut, is no difference.
 pub fn same_recipes(
-    one: &Recipe,
-    other: &Recipe,
-    reader: &ChunkReader,
+    [one, other]: [&Recipe; 2],
+    readers: [&ChunkReader; 2],
 ) -> Result<bool, EngineError> {
     if one.same_stream(other) {
         return Ok(true);
@@ -24,7 +23,7 @@ pub fn same_recipes(
     if one.stream_bytes() != other.stream_bytes() {
         return Ok(false);
     }
-    let (mut one, mut other) = (Pieces::new(one, reader), Pieces::new(other, reader));
+    let (mut one, mut other) = (Pieces::new(one, readers[0]), Pieces::new(other, readers[1]));
     loop {
         let (Some(a), Some(b)) = (one.front()?, other.front()?) else {
             return Ok(true);
@@ -32,7 +31,7 @@ pub fn same_recipes(
         let at_starts = one.taken == 0 && other.taken == 0;
         if at_starts && a.stream_bytes == b.stream_bytes {
             // By value, the same bytes may be in two places.
-            let is_proof = !reader.naming().is_by_value();
+            let is_proof = !readers[0].naming().is_by_value();
             if a.fingerprint != b.fingerprint && is_proof && !a.is_hole() && !b.is_hole() {
                 return Ok(false);
             }

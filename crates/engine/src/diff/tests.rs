@@ -308,7 +308,8 @@ fn equal_subtrees_are_not_read() {
     assert_eq!(changed_lines(&changes), ["M file content,mtime"]);
     let big = [path, b"/big".to_vec()].concat();
     let reader =
-        strongroom_repository::ChunkReader::new(&world.repository, Default::default()).unwrap();
+        strongroom_repository::ChunkReader::of_domain(&world.repository, "", Default::default())
+            .unwrap();
     let found = strongroom_repository::find_path(&after, &big, &reader).unwrap();
     let cancel = Cancel::new();
     let mut walk = strongroom_repository::SnapshotWalk::new(&found, &reader, &cancel);

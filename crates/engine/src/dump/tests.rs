@@ -245,7 +245,7 @@ fn damaged_world() -> (World, Snapshot) {
     fs::hard_link(world.tree().join("large"), world.tree().join("other")).unwrap();
     world.write("z", b"behind");
     let snapshot = world.backup();
-    let reader = ChunkReader::new(&world.repository, Default::default()).unwrap();
+    let reader = ChunkReader::of_domain(&world.repository, "", Default::default()).unwrap();
     let path = [world.path(), b"/large".to_vec()].concat();
     let Found::Entry { entry, .. } = find_path(&snapshot, &path, &reader).unwrap() else {
         panic!("a file is an entry")

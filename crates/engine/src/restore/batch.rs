@@ -54,6 +54,8 @@ pub struct Written {
     pub failed: u64,
     /// What could not be put back.
     pub problems: Vec<TargetError>,
+    /// Files of which something is withheld by the place, and what it said.
+    pub withheld: Vec<(PathBuf, String)>,
     /// Files of which something is lost.
     pub damaged: Vec<Damaged>,
     /// Those of them that have further names, and what the recovered parts are called.
@@ -103,6 +105,7 @@ struct Shared<'b> {
     open: Mutex<LruCache<u32, ()>>,
     problems: Mutex<Vec<TargetError>>,
     damaged: Mutex<HashMap<u32, String>>,
+    withheld: Mutex<Vec<(PathBuf, String)>>,
     /// The first failure that is no damage: it ends the restore.
     failure: Mutex<Option<EngineError>>,
     chunks_needed: AtomicU64,
@@ -132,6 +135,7 @@ pub fn write_files(
         open: Mutex::new(LruCache::new(open)),
         problems: Mutex::default(),
         damaged: Mutex::default(),
+        withheld: Mutex::default(),
         failure: Mutex::default(),
         chunks_needed: AtomicU64::new(0),
         reads: AtomicU64::new(0),
@@ -301,11 +305,23 @@ impl<'b> Shared<'b> {
                 self.lose(want, format!("a chunk has {is} bytes, and the recipe says {said}"));
             }
             Ok(bytes) => self.write_stretch(&Stretch::of(want, Cow::Owned(bytes))),
+            Err(error) if error.is_withheld() => self.leave_out(want, error.to_string()),
             Err(error) if !error.is_damage() => {
                 lock(&self.failure).get_or_insert(error.into());
             }
             Err(error) => self.lose(want, error.to_string()),
         }
+    }
+
+    /// Leaves a file out of which the place withholds a chunk: nothing is known to be lost, so the next
+    /// restore may bring all of it.
+    fn leave_out(&self, want: &Want, why: String) {
+        if !self.states[want.file as usize].failed.swap(true, Ordering::Relaxed) {
+            let file = &self.batch.files[want.file as usize];
+            let path = self.target.path_of(file.directory, &file.name);
+            lock(&self.withheld).push((path, why));
+        }
+        self.count_down(want.file, 1);
     }
 
     /// Notes that a chunk is lost.
@@ -473,6 +489,8 @@ impl<'b> Shared<'b> {
             damaged.push(Damaged { path, why, salvage, making: file.making });
         }
         damaged.sort_by(|one, other| one.path.cmp(&other.path));
+        let mut withheld = std::mem::take(&mut *lock(&self.withheld));
+        withheld.sort();
         let unfinished = files().find(|((file, _), _)| !file.is_last);
         let unfinished = unfinished.map(|((file, state), number)| Unfinished {
             directory: Some(file.directory),
@@ -484,6 +502,7 @@ impl<'b> Shared<'b> {
         let has_failed = |state: &FileState| state.failed.load(Ordering::Relaxed);
         let failed = files().filter(|((file, state), _)| file.is_last && has_failed(state)).count();
         Written {
+            withheld,
             damaged,
             damaged_linked,
             unfinished,

@@ -1,6 +1,8 @@
 //! What a restore says of files and directories that could not be put back as they were, and the
 //! advice at its end.
 
+use std::path::Path;
+
 use strongroom_base::{Problem, Severity};
 use strongroom_repository::RepositoryError;
 use strongroom_source::{DirectoryId, TargetError};
@@ -20,6 +22,13 @@ impl Run<'_> {
     pub(super) fn not_made(&mut self, error: &TargetError) {
         self.outcome.files_failed += 1;
         self.problem(error);
+    }
+
+    /// A file that was left out, because the place withholds a part of it.
+    pub(super) fn left_out(&self, path: &Path, why: &str) {
+        let message = format!("not restored: {why}");
+        let problem = Problem { severity: Severity::Warning, path: Some(path), message: &message };
+        self.monitor.problem(problem);
     }
 
     pub(super) fn damage(&self, damaged: &Damaged) {

@@ -98,7 +98,7 @@ fn what_is_lost_of_any_part_is_a_hole_in_the_recovered_parts() {
 #[test]
 fn a_recipe_cannot_make_a_batch_grow() {
     let world = World::new();
-    let reader = ChunkReader::new(&world.repository, CacheLimits::default()).unwrap();
+    let reader = ChunkReader::of_domain(&world.repository, "", CacheLimits::default()).unwrap();
     let chunk = ChunkRef {
         fingerprint: Fingerprint([7; 32]),
         location: Location { arena: ArenaId::ZERO, slot: 0 },

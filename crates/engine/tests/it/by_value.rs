@@ -45,7 +45,7 @@ fn check_sound(repository: &Repository) {
 fn recipes_have_locations_alone() {
     let world = grown(1300, TAG_BYTES);
     let snapshot = world.backup().snapshot;
-    let reader = ChunkReader::new(&world.open(), CacheLimits::default()).unwrap();
+    let reader = ChunkReader::of_domain(&world.open(), "", CacheLimits::default()).unwrap();
     let mut walk = SnapshotWalk::new(&Found::root(&snapshot), &reader, &Cancel::new());
     let (mut chunks, mut levels) = (0, 0);
     while let Some(event) = walk.next().unwrap() {
@@ -102,7 +102,7 @@ fn chunks_that_share_a_tag_are_told_apart() {
         world.assert_holds(&world.open(), outcome.snapshot.id, &world.image(), "short tags");
         world.mutate(1302 + version);
     }
-    let reader = ChunkReader::new(&world.open(), CacheLimits::default()).unwrap();
+    let reader = ChunkReader::of_domain(&world.open(), "", CacheLimits::default()).unwrap();
     let (mut tags, mut chunks) = (HashSet::new(), 0);
     for name in names_in(&world.objects.snapshot(), "arenas") {
         let id = ArenaName::of(&name).unwrap().id;
@@ -122,7 +122,7 @@ fn chunks_that_share_a_tag_are_told_apart() {
 fn data_is_never_found_among_metadata() {
     let world = World::by_value(1306, TAG_BYTES);
     let repository = world.open();
-    let reader = ChunkReader::new(&repository, CacheLimits::default()).unwrap();
+    let reader = ChunkReader::of_domain(&repository, "", CacheLimits::default()).unwrap();
     let session = Session::begin(&repository, "host").unwrap();
     let cancel = Cancel::new();
     let mut writer =
@@ -233,7 +233,7 @@ fn a_planted_generation_is_not_read() {
         if name.generation == 0 || ArenaContent::of(name.id) != ArenaContent::Data {
             continue;
         }
-        let reader = ChunkReader::new(&world.open(), CacheLimits::default()).unwrap();
+        let reader = ChunkReader::of_domain(&world.open(), "", CacheLimits::default()).unwrap();
         let arena = reader.store().arena(name.id).unwrap();
         let entropy = Named(Mutex::new(Some(name.id)), SeededEntropy::new(7));
         let seed = ArenaSeed::draw(ArenaContent::Data, keys, &entropy);

@@ -380,7 +380,7 @@ fn engine_10_a_file_that_equals_a_tree_is_not_taken_for_it() {
     std::os::unix::fs::symlink("somewhere", victim.join("link")).unwrap();
     let first = back_up(&world, &world.open());
     let tree_of = |repository: &Repository, snapshot| {
-        let reader = ChunkReader::new(repository, Default::default()).unwrap();
+        let reader = ChunkReader::of_domain(repository, "", Default::default()).unwrap();
         let path = victim.to_str().unwrap().as_bytes();
         let found = find_path(snapshot, path, &reader).unwrap();
         let Found::Entry { entry, .. } = found else { panic!("it is no root") };
@@ -400,7 +400,7 @@ fn engine_10_a_file_that_equals_a_tree_is_not_taken_for_it() {
     let (chunk, same) = tree_of(&repository, &outcome.snapshot);
     assert_eq!(same, bytes, "the file was the tree, byte for byte");
     assert_eq!(ArenaContent::of(chunk.location.arena), ArenaContent::Metadata);
-    let reader = ChunkReader::new(&repository, Default::default()).unwrap();
+    let reader = ChunkReader::of_domain(&repository, "", Default::default()).unwrap();
     assert!(reader.read_data(&chunk).is_err(), "metadata is not content");
     assert_eq!(list_snapshots(&repository).unwrap().snapshots.len(), 2);
 }

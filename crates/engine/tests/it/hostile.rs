@@ -29,7 +29,7 @@ const WIDTH: usize = 1024;
 
 /// A snapshot whose root is what `build` stores.
 fn forge(repository: &Repository, build: impl FnOnce(&mut ChunkWriter<'_>) -> Recipe) -> Snapshot {
-    let reader = ChunkReader::new(repository, CacheLimits::default()).unwrap();
+    let reader = ChunkReader::of_domain(repository, "", CacheLimits::default()).unwrap();
     let mut session = Session::begin(repository, "host").unwrap();
     session.sequence = 100;
     let cancel = Cancel::new();
@@ -359,7 +359,7 @@ fn replaced(
     path: &Path,
     content: &Recipe,
 ) -> Recipe {
-    let reader = ChunkReader::new(repository, CacheLimits::default()).unwrap();
+    let reader = ChunkReader::of_domain(repository, "", CacheLimits::default()).unwrap();
     let names: PathBuf = path.strip_prefix("/").unwrap_or(path).to_owned();
     let mut rest = names.components();
     let name = rest.next().expect("the path leads to a file").as_os_str().as_encoded_bytes();

@@ -14,6 +14,7 @@ mod damage;
 mod defragment;
 mod deltas;
 mod domains;
+mod endings;
 mod faults;
 mod holds;
 mod hostile;

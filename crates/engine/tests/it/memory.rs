@@ -24,7 +24,7 @@ fn engine_22_a_second_walk_over_200_small_arenas_reads_no_summary() {
     }
     let recording = Arc::new(RecordingBackend::new(world.objects.clone()));
     let repository = Repository::open(world.over(recording.clone()), PASSPHRASE).unwrap();
-    let reader = ChunkReader::new(&repository, CacheLimits::default()).unwrap();
+    let reader = ChunkReader::of_domain(&repository, "", CacheLimits::default()).unwrap();
     let snapshots: Vec<_> = snapshot_ids(&repository)
         .into_iter()
         .map(|id| read_snapshot(&repository, id).unwrap())

@@ -1,27 +1,32 @@
 //! What a newer program made: it is reported, checked and repaired like everything else, and never
 //! taken for damage.
 
-use strongroom_arena::envelope::format::{Header, ObjectKind};
-use strongroom_arena::envelope::{self, HEADROOM, Identity};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use strongroom_arena::envelope::format::{HEADER_BYTES, Header, ObjectKind};
+use strongroom_arena::envelope::{self, HEADROOM, Identity, newness};
 use strongroom_arena::{
     ArenaBuilder, ArenaContent, ArenaSeed, BlockDraft, BlockSealer, CompressionLevel, Finishing,
     Origin, Redundancy, StoredChunk, SummarySlot,
 };
-use strongroom_backend::{Backend, ObjectName, read_all};
+use strongroom_backend::{Backend, MemoryBackend, ObjectName, read_all};
 use strongroom_base::keys::authenticate;
 use strongroom_base::{Cancel, Location, SeededEntropy, Silent, SnapshotId};
 use strongroom_catalog::Snapshot;
 use strongroom_catalog::format::pack_snapshot;
 use strongroom_repository::{
-    ErrorKind, Repository, Session, SnapshotName, end_session, find_snapshot, list_snapshots,
+    ErrorKind, Hold, Repository, Session, SnapshotName, end_session, find_snapshot, list_snapshots,
     snapshot_object,
 };
 use strongroom_testkit::damage::names_in;
 use strongroom_upkeep::{
-    Fault, PruneOptions, VerifyDepth, forget, plan_repair, prune, repair, repair_objects, verify,
+    Fault, PruneOptions, VerifyDepth, forget, hold, plan_repair, prune, repair, repair_objects,
+    verify, vouch,
 };
 
-use crate::world::World;
+use crate::domains::put_only;
+use crate::world::{LAPTOP, World, options, run};
 
 type Change = fn(&mut Header);
 
@@ -30,16 +35,113 @@ const CHANGES: [(&str, Change); 2] = [
     ("an unknown feature", |header| header.required_features = 1),
 ];
 
-/// Makes an object one that a newer program made.
-fn renew(backend: &dyn Backend, name: &ObjectName, change: Change) -> Vec<u8> {
-    let mut object = read_all(backend, name).unwrap();
+/// Makes an object one that a newer program made, which proves it.
+fn renew(world: &World, name: &ObjectName, change: Change) -> Vec<u8> {
+    let mut object = read_all(&*world.objects, name).unwrap();
     let mut header = envelope::peek(&object).unwrap();
     let trailer = header.layout().trailer;
     change(&mut header);
-    object[..HEADROOM].copy_from_slice(&header.pack());
-    object[trailer..].copy_from_slice(&header.pack());
-    backend.replace(name, &object).unwrap();
+    let key = world.open().write_keys().naming.envelope_key;
+    let proven = newness::with_proof(header.pack(), &key);
+    object[..HEADROOM].copy_from_slice(&proven);
+    object[trailer..].copy_from_slice(&proven);
+    world.objects.replace(name, &object).unwrap();
     object
+}
+
+/// What a header can claim, by its bytes: a version, a kind, a feature.
+const CLAIMS: [(usize, u8); 3] = [(8, 1), (10, 200), (71, 0x80)];
+
+/// Which ends of an object are changed.
+const ENDS: [[bool; 2]; 3] = [[true, false], [false, true], [true, true]];
+
+/// The object as someone leaves it who has no key, and knows where a header has its checksum.
+fn with_claim(object: &[u8], (place, value): (usize, u8), ends: [bool; 2]) -> Vec<u8> {
+    let mut claiming = object.to_vec();
+    for (start, _) in [0, object.len() - HEADER_BYTES].into_iter().zip(ends).filter(|it| it.1) {
+        let header = &mut claiming[start..][..HEADER_BYTES];
+        header[place] = value;
+        let checksum = crc32c::crc32c(&header[..HEADER_BYTES - 4]);
+        header[HEADER_BYTES - 4..].copy_from_slice(&checksum.to_le_bytes());
+    }
+    claiming
+}
+
+/// Kept 9: a bit in the header hid a snapshot without an error, stopped every prune, and lost files
+/// that no repair brought back. It is now what damage of a header is, to every verb.
+#[test]
+fn kept_9_what_claims_to_be_newer_and_does_not_prove_it_is_what_it_was() {
+    let world = World::new(940);
+    let laptop = put_only(&world, "laptop", LAPTOP);
+    run(&laptop, &options(&world.tree()), &Silent).unwrap();
+    let gone = world.backup().snapshot.id;
+    world.mutate(1);
+    let kept = world.backup().snapshot.id;
+    let image = world.image();
+    let owner = world.open();
+    let cancel = Cancel::new();
+    let verified = verify(&owner, VerifyDepth::Data, &Silent, &cancel).unwrap();
+    assert!(vouch(&owner, &verified).unwrap() > 0);
+    hold(&owner, &[kept], &Hold { reason: "a remark".to_owned(), until: None }).unwrap();
+    forget(&owner, &[gone]).unwrap();
+    let sound = world.objects.snapshot();
+    let (mut kinds, mut tried) = (BTreeSet::new(), 0);
+    for (turn, (name, object)) in sound.iter().enumerate() {
+        kinds.insert(name.folder().to_owned());
+        for (claim, ends) in CLAIMS.iter().flat_map(|claim| ENDS.map(|ends| (*claim, ends))) {
+            let what = format!("{name}: {claim:?} {ends:?}");
+            let mut objects = sound.clone();
+            objects.insert(name.clone(), with_claim(object, claim, ends));
+            let memory = Arc::new(MemoryBackend::from_snapshot(objects));
+            let open = || world.open_over(memory.clone()).unwrap_or_else(|e| panic!("{what}: {e}"));
+            let repository = open();
+            let list = list_snapshots(&repository).unwrap();
+            assert_eq!((list.snapshots.len(), list.forgotten.len()), (2, 1), "{what}");
+            assert!(list.newer.is_empty() && list.unreadable.is_empty(), "{what}");
+            world.assert_holds(&repository, kept, &image, &what);
+            let verified = verify(&repository, VerifyDepth::Data, &Silent, &cancel).unwrap();
+            let fault = Fault::Repairable { lost_shards: 0 };
+            assert_eq!(verified.faults, [(name.clone(), fault)], "{what}: it is named");
+            // Every verb that changes something goes on, too; one of them now, for each object.
+            if ends == [true, true] && claim == CLAIMS[turn % 3] {
+                run(&repository, &options(&world.tree()), &Silent).unwrap();
+                prune(&open(), &PruneOptions::default(), &Silent, &cancel)
+                    .unwrap_or_else(|error| panic!("{what}: prune: {error}"));
+                world.assert_holds(&open(), kept, &image, &what);
+                tried += 1;
+                continue;
+            }
+            let plan = plan_repair(repository.backend(), &Silent, &cancel).unwrap();
+            let outcome = repair(&repository, &plan, &Silent, &cancel).unwrap();
+            assert_eq!((outcome.repaired, outcome.lost.len()), (1, 0), "{what}");
+            assert!(memory.snapshot() == sound, "{what}: as it was");
+        }
+    }
+    let all = ["", "keys", "arenas", "snapshots", "vouchers", "remarks", "forgotten"];
+    assert!(all.iter().all(|folder| kinds.contains(*folder)), "{kinds:?}");
+    assert_eq!(tried, sound.len());
+}
+
+/// A program of tomorrow has rewritten the configuration, and not its copy: this one does not go by
+/// that. The same without a proof is nothing.
+#[test]
+fn a_configuration_that_proves_to_be_newer_is_obeyed() {
+    let world = World::new(941);
+    world.backup();
+    let (config, copy) = (ObjectName::top("config"), ObjectName::top("config.copy"));
+    let sound = world.objects.snapshot();
+    renew(&world, &config, |header| header.required_features = 1);
+    let opened = world.open_over(world.objects.clone());
+    assert_eq!(opened.err().map(|error| error.kind()), Some(ErrorKind::Newer));
+    world.objects.replace(&config, &sound[&config]).unwrap();
+    for name in [&config, &copy] {
+        world.objects.replace(name, &with_claim(&sound[name], CLAIMS[0], [true, true])).unwrap();
+        if name == &config {
+            assert!(world.open_over(world.objects.clone()).is_ok(), "the other is read");
+        }
+    }
+    let opened = world.open_over(world.objects.clone());
+    assert!(opened.is_err(), "without any configuration there is no repository");
 }
 
 #[test]
@@ -48,7 +150,7 @@ fn what_a_newer_program_made_is_reported_and_is_no_damage() {
         let world = World::new(900);
         let kept = world.backup();
         let newer = names_in(&world.objects.snapshot(), "snapshots").remove(0);
-        renew(&*world.objects, &newer, change);
+        renew(&world, &newer, change);
         world.mutate(1);
         let after = world.backup();
         assert_ne!(kept, after);
@@ -138,7 +240,7 @@ fn what_a_newer_program_made_is_repaired_as_it_was() {
         world.backup();
         for folder in ["snapshots", "arenas"] {
             let name = names_in(&world.objects.snapshot(), folder).remove(0);
-            let whole = renew(&*world.objects, &name, change);
+            let whole = renew(&world, &name, change);
             let mut damaged = whole.clone();
             damaged[HEADROOM + 9] ^= 1;
             world.objects.replace(&name, &damaged).unwrap();
@@ -194,7 +296,7 @@ fn objects_in_reserved_folders_are_unknown_and_repaired() {
     let world = World::new(931);
     world.backup();
     let session = names_in(&world.objects.snapshot(), "snapshots").remove(0);
-    let object = renew(&*world.objects, &session, |header| header.kind = ObjectKind::Unknown(12));
+    let object = renew(&world, &session, |header| header.kind = ObjectKind::Unknown(12));
     world.objects.remove(&session).unwrap();
     let mut damaged = object.clone();
     damaged[HEADROOM + 3] ^= 1;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use strongroom_arena::envelope::format::Header;
-use strongroom_arena::envelope::{self, HEADROOM, Identity};
+use strongroom_arena::envelope::{self, HEADROOM, Identity, newness};
 use strongroom_arena::{ArenaName, Origin};
 use strongroom_backend::{Backend, MemoryBackend, ObjectName};
 use strongroom_base::{ArenaId, Cancel, Silent, SnapshotId};
@@ -42,6 +42,7 @@ enum Bad {
     Withheld,
     Planted,
     Newer,
+    FalselyNewer,
     Vast,
 }
 
@@ -54,11 +55,12 @@ impl Bad {
         Self::Withheld,
         Self::Planted,
         Self::Newer,
+        Self::FalselyNewer,
         Self::Vast,
     ];
 
     /// What is under a name then.
-    fn bytes(self, name: &ObjectName, own: Option<&Vec<u8>>) -> Vec<u8> {
+    fn bytes(self, name: &ObjectName, own: Option<&Vec<u8>>, key: &[u8; 32]) -> Vec<u8> {
         let planted = || {
             let of = expected(&ObjectName::parse(name.as_str().trim_end_matches(COPY)).unwrap());
             let of = of.unwrap();
@@ -75,11 +77,14 @@ impl Bad {
             Self::Empty => Vec::new(),
             Self::Unreadable | Self::Withheld => own.cloned().unwrap_or_else(planted),
             Self::Planted => planted(),
-            Self::Newer => {
+            Self::Newer | Self::FalselyNewer => {
                 let mut object = planted();
                 let header: Header = envelope::peek(&object).unwrap();
                 let trailer = header.layout().trailer;
-                let newer = Header { required_features: 1, ..header }.pack();
+                let mut newer = Header { required_features: 1, ..header }.pack();
+                if self == Self::Newer {
+                    newer = newness::with_proof(newer, key);
+                }
                 object[..HEADROOM].copy_from_slice(&newer);
                 object[trailer..].copy_from_slice(&newer);
                 object
@@ -292,6 +297,13 @@ fn rows(scene: &Scene) -> Vec<Row> {
         (Ended, "remark", vec![of_spare("remarks", 1)], no),
         (Ended, "last remark", vec![of_spare("remarks", u32::MAX)], yes),
         (Ended, "look", names(&["arrivals/7"]), yes),
+        (Ended, "end of a domain", in_folder("ended", ".1"), yes),
+        (
+            Ended,
+            "end of a domain and copy",
+            [in_folder("ended", ".1"), in_folder("ended", ".1.copy")].concat(),
+            yes,
+        ),
         (Ended, "voucher", in_folder("vouchers", ""), no),
         (Ended, "session", in_folder("sessions", ""), no),
         (Ended, "snapshot", in_folder("snapshots", ""), no),
@@ -303,6 +315,7 @@ fn rows(scene: &Scene) -> Vec<Row> {
 #[test]
 fn kept_h4_no_object_stops_a_verb() {
     let scene = Scene::new(460);
+    let key = scene.world.open().write_keys().naming.envelope_key;
     let mut table = String::new();
     for (base, kind, names, mended) in rows(&scene) {
         for bad in Bad::ALL {
@@ -310,7 +323,7 @@ fn kept_h4_no_object_stops_a_verb() {
             let mut objects = scene.base(base).clone();
             let mut refused = Vec::new();
             for name in &names {
-                let bytes = bad.bytes(name, objects.get(name));
+                let bytes = bad.bytes(name, objects.get(name), &key);
                 objects.insert(name.clone(), bytes);
                 if matches!(bad, Bad::Unreadable | Bad::Withheld) {
                     refused.push(name.clone());

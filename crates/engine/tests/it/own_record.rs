@@ -158,7 +158,7 @@ fn what_is_kept_serves_backups_alone() {
     let world = world(503);
     back_up(&world, &laptop(&world));
     let repository = laptop(&world);
-    let reader = ChunkReader::new(&repository, CacheLimits::default());
+    let reader = ChunkReader::of_domain(&repository, "", CacheLimits::default());
     assert!(matches!(reader, Err(RepositoryError::PutOnly)));
     assert!(matches!(list_snapshots(&repository), Err(RepositoryError::PutOnly)));
     let store = repository.arena_store(CacheLimits::default());

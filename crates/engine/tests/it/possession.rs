@@ -347,7 +347,7 @@ fn kept_h3_a_delta_of_another_domain_s_chunk_is_not_made() {
     let of_data = |name: &ArenaName| ArenaContent::of(name.id) == ArenaContent::Data;
     let base = Location { arena: arenas(&world).into_iter().find(of_data).unwrap().id, slot: 0 };
     let limits = CacheLimits::default();
-    let all = ChunkReader::new(&owner, limits).unwrap();
+    let all = ChunkReader::of_domain(&owner, "", limits).unwrap();
     let block = all.block_of(base).unwrap();
     let Some(StoredChunk::Whole(secret)) = block.chunk(0) else { panic!("it is stored whole") };
     let basis = strongroom_chunk::delta::Basis::new(secret.to_vec(), vec![secret.len()]);

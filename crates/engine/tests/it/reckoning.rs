@@ -107,7 +107,7 @@ struct Slots {
 
 impl Slots {
     fn of(repository: &Repository) -> Self {
-        let reader = ChunkReader::new(repository, CacheLimits::default()).unwrap();
+        let reader = ChunkReader::of_domain(repository, "", CacheLimits::default()).unwrap();
         let (mut all, mut needed) = (BTreeSet::new(), BTreeSet::new());
         let mut bases: BTreeMap<Location, Vec<Location>> = BTreeMap::new();
         for newest in ListedArenas::list(repository.backend()).unwrap().newest() {

@@ -5,18 +5,23 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use strongroom_arena::{ArenaContent, ArenaName, CacheLimits};
+use strongroom_arena::{ArenaContent, ArenaName, CacheLimits, ListedArenas};
 use strongroom_backend::{Backend, MemoryBackend, ObjectName, Withheld};
 use strongroom_base::{Cancel, Severity, Silent};
-use strongroom_repository::{ErrorKind, Repository};
+use strongroom_repository::{ErrorKind, Hold, Repository, RepositoryError, list_snapshots};
 use strongroom_testkit::damage::names_in;
-use strongroom_testkit::{CallKind, Gives, Listener, Random, RecordingBackend, WithholdingBackend};
+use strongroom_testkit::{
+    CallKind, Gives, Image, Listener, Random, RecordingBackend, WithholdingBackend,
+};
 use strongroom_upkeep::{
-    AuditOptions, PruneOptions, VerifyDepth, audit_replica, forget, may_recover, plan_losses,
-    plan_recovery, plan_repair, prune, repair, replicate, verify, verify_objects, verify_within,
+    AuditOptions, ForgetOptions, Periods, Policy, PruneOptions, VerifyDepth, audit_replica, forget,
+    hold, judge, may_recover, plan_losses, plan_recovery, plan_repair, prune, repair, replicate,
+    verify, verify_objects, verify_within,
 };
 
-use crate::world::{World, options, run};
+use crate::domains::put_only;
+use crate::restore::{into, run_restore};
+use crate::world::{LAPTOP, World, options, run};
 
 const DEPTHS: [VerifyDepth; 2] = [VerifyDepth::Structure, VerifyDepth::Data];
 
@@ -149,6 +154,81 @@ fn kept_1_6_reading_says_what_waits_and_reads_what_does_not() {
     world.assert_holds(&repository, id, &world.image(), "after it was brought back");
 }
 
+/// A restore brings what it can, names what waits, and leaves what exists as it is.
+#[test]
+fn kept_1_6_a_restore_leaves_out_what_waits_and_restores_the_rest() {
+    let world = World::new(9655);
+    let id = world.backup().snapshot.id;
+    let listed = ListedArenas::list(&*world.objects).unwrap();
+    let asleep = listed.newest().map(|newest| newest.name).find(|name| is_data(*name)).unwrap();
+    let place = withholding(&world, Gives::Archived, move |arena| arena.id == asleep.id);
+    let repository = world.open_over(place.clone()).unwrap();
+    let target = world.folder.path().join("target");
+    let tree = world.tree();
+    let options = into(&tree, &target);
+    let outcome = run_restore(&repository, id, &options).unwrap();
+    let left_out = outcome.withheld.len() as u64;
+    assert!(left_out > 0 && left_out < outcome.files, "{left_out} of {} files", outcome.files);
+    assert_eq!((outcome.files_failed, outcome.damaged.len()), (left_out, 0));
+    for (path, why) in &outcome.withheld {
+        assert!(!path.exists() && why.contains("withholds"), "{}: {why}", path.display());
+    }
+    // Where something is, it stays.
+    let (first, _) = &outcome.withheld[0];
+    std::fs::write(first, b"of before").unwrap();
+    let again = run_restore(&repository, id, &options).unwrap();
+    assert_eq!(again.withheld, outcome.withheld);
+    assert_eq!(std::fs::read(first).unwrap(), b"of before");
+    place.now(|_| Gives::All);
+    let repository = world.open_over(place).unwrap();
+    let after = run_restore(&repository, id, &options).unwrap();
+    assert_eq!((after.withheld.len(), after.files_failed, after.problems), (0, 0, 0));
+    world.image().assert_same(&Image::of(&target), "after it was brought back");
+}
+
+/// Wishes, remarks and looks may wait, too: each counts as what it may say, and no verb ends.
+#[test]
+fn kept_1_6_what_the_owner_says_may_wait_and_no_verb_ends() {
+    let world = World::new(9656);
+    let laptop = put_only(&world, "laptop", LAPTOP);
+    run(&laptop, &options(&world.tree()), &Silent).unwrap();
+    let [wished, held, free] = [1, 2, 3].map(|turn| {
+        world.mutate(turn);
+        world.backup().snapshot.id
+    });
+    let owner = world.open();
+    forget(&owner, &[wished]).unwrap();
+    hold(&owner, &[held], &Hold { reason: "audit".to_owned(), until: None }).unwrap();
+    prune(&owner, &PruneOptions { dry_run: false, ..ALL }, &Silent, &Cancel::new()).unwrap();
+    forget(&owner, &[free]).unwrap();
+    let names = world.objects.snapshot();
+    for folder in ["arrivals", "remarks", "forgotten"] {
+        assert!(!names_in(&names, folder).is_empty(), "{folder}");
+    }
+    let rule = |name: &ObjectName| match name.folder() {
+        "arrivals" | "remarks" | "forgotten" => Gives::Archived,
+        _ => Gives::All,
+    };
+    let place = Arc::new(WithholdingBackend::new(world.objects.clone(), rule));
+    let repository = world.open_over(place).unwrap();
+    let list = list_snapshots(&repository).unwrap();
+    assert!(list.snapshots.iter().any(|snapshot| snapshot.id == free), "it may have been kept");
+    let Err(RepositoryError::Held { .. }) = forget(&repository, &[held]) else {
+        panic!("it may be held");
+    };
+    let all = list.snapshots.iter().collect::<Vec<_>>();
+    let options = ForgetOptions {
+        policy: &Policy { last: 9, ..Policy::default() },
+        quarantine: 0,
+        periods: &|_| Periods { hour: 0, day: 0, week: 0, month: 0, year: 0 },
+        is_rehearsal: false,
+    };
+    judge(&repository, &list, &all, &options).unwrap();
+    run(&repository, &crate::world::options(&world.tree()), &Silent).unwrap();
+    let verified = verify(&repository, VerifyDepth::Structure, &Silent, &Cancel::new()).unwrap();
+    assert!(verified.is_sound() && !verified.is_complete());
+}
+
 /// A machine without its cache cannot know what sleeping arenas hold.
 #[test]
 fn kept_1_6_a_backup_that_stores_again_says_so() {
@@ -178,7 +258,8 @@ fn kept_1_6_a_backup_that_stores_again_says_so() {
 fn kept_1_6_a_rescue_waits_for_the_bases_of_its_deltas() {
     let world = history(9670);
     let repository = world.open();
-    let store = strongroom_repository::ChunkReader::new(&repository, CacheLimits::default());
+    let store =
+        strongroom_repository::ChunkReader::of_domain(&repository, "", CacheLimits::default());
     let reader = store.unwrap();
     let arenas: Vec<ArenaName> = names_in(&world.objects.snapshot(), "arenas")
         .iter()

@@ -13,7 +13,7 @@ use rustix::mm::{Advice, madvise};
 use strongroom_base::entropy::random_array;
 use strongroom_base::keys::derive_object_key;
 use strongroom_base::seal::SealKey;
-use strongroom_base::{Entropy, RepositoryId, SlotId, Timestamp};
+use strongroom_base::{DomainId, Entropy, RepositoryId, SlotId, Timestamp};
 use strongroom_catalog::FormatError;
 use strongroom_catalog::format::{decode_map, expect_array};
 use zeroize::Zeroizing;
@@ -123,6 +123,8 @@ pub struct KeySlot {
     pub created: Timestamp,
     /// What its key permits. The sealed part decides.
     pub access: Access,
+    /// The domain of a key that can only store; none if the program that made it did not say.
+    pub domain: Option<DomainId>,
     /// What opening it costs.
     pub cost: KdfCost,
     salt: [u8; 16],
@@ -141,6 +143,7 @@ mod key {
     pub const COST: u64 = 3;
     pub const SALT: u64 = 4;
     pub const COMMITMENT: u64 = 5;
+    pub const DOMAIN: u64 = 6;
 }
 
 /// The name and cost of a new slot.
@@ -172,6 +175,7 @@ impl KeySlot {
             label: new.label,
             created: new.created,
             access: secret.access(),
+            domain: secret.domain(),
             cost,
             salt: random_array(entropy),
             commitment: [0; COMMITMENT_BYTES],
@@ -230,7 +234,7 @@ impl KeySlot {
         let mut bytes = Vec::new();
         let mut cbor = Encoder::new(&mut bytes);
         let mut encode = || -> Result<(), minicbor::encode::Error<std::convert::Infallible>> {
-            cbor.map(6)?;
+            cbor.map(6 + u64::from(self.domain.is_some()))?;
             cbor.u64(key::LABEL)?.str(&self.label)?;
             cbor.u64(key::CREATED)?.i64(self.created.0)?;
             cbor.u64(key::ACCESS)?.u8(self.access as u8)?;
@@ -238,6 +242,9 @@ impl KeySlot {
             cbor.u32(self.cost.memory_kib)?.u32(self.cost.passes)?.u32(self.cost.lanes)?;
             cbor.u64(key::SALT)?.bytes(&self.salt)?;
             cbor.u64(key::COMMITMENT)?.bytes(&self.commitment)?;
+            if let Some(domain) = self.domain {
+                cbor.u64(key::DOMAIN)?.bytes(&domain.0)?;
+            }
             Ok(())
         };
         encode().expect("a vector takes all that is written to it");
@@ -252,7 +259,7 @@ impl KeySlot {
     /// The slot of this identifier in `bytes`.
     pub fn unpack(id: SlotId, bytes: &[u8]) -> Result<Self, FormatError> {
         let (mut label, mut created, mut access) = (None, None, None);
-        let (mut cost, mut salt, mut commitment) = (None, None, None);
+        let (mut cost, mut salt, mut commitment, mut domain) = (None, None, None, None);
         let mut cbor = Decoder::new(bytes);
         decode_map(&mut cbor, |cbor, number| {
             match number {
@@ -266,6 +273,7 @@ impl KeySlot {
                 }
                 key::SALT => salt = cbor.bytes()?.try_into().ok(),
                 key::COMMITMENT => commitment = cbor.bytes()?.try_into().ok(),
+                key::DOMAIN => domain = cbor.bytes()?.try_into().ok().map(DomainId),
                 _ => cbor.skip()?,
             }
             Ok(())
@@ -281,6 +289,7 @@ impl KeySlot {
                 label: label?,
                 created: created?,
                 access: access?,
+                domain,
                 cost: cost?,
                 salt: salt?,
                 commitment: commitment?,

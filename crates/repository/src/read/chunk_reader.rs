@@ -69,9 +69,13 @@ const PLACES_LIFETIME: Duration = Duration::from_secs(1);
 const READ_AGAIN_LIFETIME: Duration = Duration::from_secs(60);
 
 impl ChunkReader {
-    /// A reader with its own caches, of everything that is asked for: for verbs that look after a repository.
-    /// What is given to others is read by [`ChunkReader::of_domain`].
-    pub fn new(repository: &Repository, limits: CacheLimits) -> Result<Self, RepositoryError> {
+    /// A reader with its own caches, of everything that is asked for, whatever snapshot named it: for
+    /// verbs that look after a repository. What it reads may be given to nobody, so each use says why
+    /// that is so (`clippy.toml`); everything else is read by [`ChunkReader::of_domain`].
+    pub fn of_everything(
+        repository: &Repository,
+        limits: CacheLimits,
+    ) -> Result<Self, RepositoryError> {
         Self::of_domain(repository, "", limits)
     }
 

@@ -9,11 +9,12 @@
 use strongroom_arena::CacheLimits;
 use strongroom_base::{Cancel, Monitor, SnapshotId};
 use strongroom_repository::{
-    ChunkReader, Collections, Repository, RepositoryError, Selection, Wishes, create_verdict,
+    Collections, Repository, RepositoryError, Selection, Wishes, create_verdict,
 };
 
 use super::carry::{Way, carry_out};
 use super::{PruneOptions, PruneOutcome, Stage, prune_until};
+use crate::reader::reader_of_everything;
 use crate::verify::{VerifyDepth, VerifyOutcome, verify};
 
 /// Removes what an earlier prune condemned, if the repository is sound, and condemns what no snapshot
@@ -84,7 +85,7 @@ pub fn undo_prune(
     if verdict != Selection::default() {
         return Err(RepositoryError::Decided { collection });
     }
-    let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    let reader = reader_of_everything(repository, CacheLimits::default())?;
     carry_out(repository, reader.store(), collection, &verdict, &Way::whole(monitor, cancel))?;
     // Only now: while they are in a plan, the wishes cannot be taken back.
     let wishes = Wishes::read(repository)?;

@@ -6,11 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use strongroom_base::{SnapshotId, Timestamp};
+use strongroom_backend::ObjectName;
+use strongroom_base::{DomainId, SnapshotId, Timestamp};
 use strongroom_catalog::Snapshot;
 use strongroom_repository::{
     Arrival, Arrivals, Doubt, Look, OwnSeries, Repository, RepositoryError, SeriesId, SnapshotList,
-    Usual,
+    Usual, first_ending,
 };
 
 /// Nanoseconds of a day.
@@ -21,6 +22,11 @@ const SLACK: i64 = DAY;
 
 /// Looks, and records what is new unless this is a rehearsal. Without snapshots of other domains
 /// there is nothing to look at, and without a doubt of the owner's own nothing to be accepted.
+///
+/// # Errors
+///
+/// [`RepositoryError::EndingLost`] if an earlier look knew of the end of a domain that is not known
+/// any more: what came since would count again.
 pub fn look(
     repository: &Repository,
     list: &SnapshotList,
@@ -31,14 +37,26 @@ pub fn look(
         return Ok(Arrivals::default());
     }
     let mut arrivals = Arrivals::read(repository)?;
-    let look = new_look(&foreign, &arrivals, repository.surroundings.clock.now());
-    if !look.arrivals.is_empty() {
+    refuse_lost_endings(repository, list, &arrivals)?;
+    let mut look = new_look(&foreign, &arrivals, repository.surroundings.clock.now());
+    look.ended = ended_in(repository, list);
+    let is_news = !look.ended.iter().all(|domain| arrivals.has_ended(*domain));
+    if !look.arrivals.is_empty() || is_news {
         match is_rehearsal {
             true => arrivals.push(&look),
             false => arrivals.record(repository, &look)?,
         }
     }
     Ok(arrivals)
+}
+
+/// Records which domains have ended, beside what is new: if what the owner says of their ends gets
+/// lost, that is noticed.
+pub fn record_endings(repository: &Repository, list: &SnapshotList) -> Result<(), RepositoryError> {
+    let mut arrivals = Arrivals::read(repository)?;
+    let mut look = new_look(&foreign(list), &arrivals, repository.surroundings.clock.now());
+    look.ended = ended_in(repository, list);
+    arrivals.record(repository, &look)
 }
 
 /// Records that snapshots are right, though there was a doubt. Those of the owner's own domain are
@@ -51,6 +69,7 @@ pub fn accept(
     let mut arrivals = Arrivals::read(repository)?;
     let now = repository.surroundings.clock.now();
     let mut look = new_look(&foreign(list), &arrivals, now);
+    look.ended = ended_in(repository, list);
     let own = list.snapshots.iter().filter(|snapshot| {
         let is_unseen = arrivals.seen(snapshot.id).is_none();
         snapshot.domain.is_empty() && snapshots.contains(&snapshot.id) && is_unseen
@@ -65,8 +84,40 @@ pub fn accept(
 }
 
 fn foreign(list: &SnapshotList) -> Vec<&Snapshot> {
-    let all = list.snapshots.iter().chain(&list.forgotten);
-    all.filter(|snapshot| !snapshot.domain.is_empty()).collect()
+    let counted = list.snapshots.iter().chain(&list.forgotten);
+    counted.filter(|snapshot| !snapshot.domain.is_empty()).collect()
+}
+
+/// The domains that are known to have ended.
+fn ended_in(repository: &Repository, list: &SnapshotList) -> Vec<DomainId> {
+    let Some(owner) = &repository.keys.owner else { return Vec::new() };
+    let mut ended: Vec<DomainId> =
+        list.endings.all().map(|ending| owner.domain_id(&ending.domain)).collect();
+    ended.sort_unstable();
+    ended
+}
+
+/// Fails if a look knew of the end of a domain that is not known any more.
+fn refuse_lost_endings(
+    repository: &Repository,
+    list: &SnapshotList,
+    arrivals: &Arrivals,
+) -> Result<(), RepositoryError> {
+    match find_lost_endings(repository, list, arrivals).first() {
+        Some(name) => Err(RepositoryError::EndingLost { name: name.clone() }),
+        None => Ok(()),
+    }
+}
+
+/// What an earlier look knew of the ends of domains, and is not there or cannot be read any more.
+pub fn find_lost_endings(
+    repository: &Repository,
+    list: &SnapshotList,
+    arrivals: &Arrivals,
+) -> Vec<ObjectName> {
+    let known = ended_in(repository, list);
+    let lost = arrivals.ended().filter(|domain| known.binary_search(domain).is_err());
+    lost.map(first_ending).collect()
 }
 
 fn has_own_doubts(list: &SnapshotList) -> bool {

@@ -22,6 +22,7 @@ use strongroom_repository::{
 use super::bad::BadPlaces;
 use super::known_good::KnownGood;
 use super::presence::{Presence, Standing};
+use crate::reader::reader_of_everything;
 
 /// A file, or a directory's list of names, of which something is lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,7 +123,7 @@ pub fn audit_beside_others(
     let named: HashSet<SnapshotId> = affected.iter().map(|loss| loss.snapshot).collect();
     let named = snapshots.iter().filter(|snapshot| named.contains(&snapshot.id));
     let named: Vec<Snapshot> = named.cloned().collect();
-    let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    let reader = reader_of_everything(repository, CacheLimits::default())?;
     reader.store().trust(read_vouchers(repository)?);
     let (mut affected, _) =
         audit_each_domain(repository, &reader, &named, bad, progress, monitor, cancel)?;

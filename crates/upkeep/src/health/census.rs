@@ -158,8 +158,7 @@ pub fn missing_sequences(
     own: &OwnRecord,
     collections: &Collections,
 ) -> Vec<RangeInclusive<u64>> {
-    let listed = list.snapshots.iter().chain(&list.forgotten);
-    let listed = listed.map(|snapshot| (&snapshot.domain, snapshot.sequence));
+    let listed = list.all().map(|snapshot| (&snapshot.domain, snapshot.sequence));
     let gone = collections.gone().map(|gone| (&gone.domain, gone.sequence));
     let of_owner = listed.chain(gone).filter(|(domain, _)| domain.is_empty());
     let mut known: BTreeSet<u64> = of_owner.map(|(_, sequence)| sequence).collect();

@@ -41,6 +41,11 @@ pub enum Fault {
     /// An arena's generation, of which it is not known whether it is one: domains claim the arena, and
     /// none can prove it.
     Disputed,
+    /// A snapshot that does not count: its domain has ended without it.
+    AfterTheEnd,
+    /// It does not exist or cannot be read, though the owner is known to have made it: what the owner
+    /// says of the end of a domain.
+    EndingLost,
     /// Whole, and made by a newer program: not damaged, but not understood either.
     Unknown,
 }
@@ -75,6 +80,15 @@ impl std::fmt::Display for Fault {
                 f,
                 "of the same arena there are generations of several domains, and nothing says of \
                  which it is: nothing of it is removed"
+            ),
+            Self::AfterTheEnd => write!(
+                f,
+                "it does not count: its domain has ended without it; repair or forget takes it away"
+            ),
+            Self::EndingLost => write!(
+                f,
+                "a domain has ended, and this is missing or cannot be read: what came since counts \
+                 again; `strongroom key end-domain NAME` says it again"
             ),
             Self::Unknown => write!(f, "made by a newer program; update Strongroom to read it"),
         }

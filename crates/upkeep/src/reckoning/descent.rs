@@ -100,7 +100,7 @@ impl<'d> Descent<'d> {
                 continue;
             }
             let bytes = match self.reader.read_metadata(&chunk) {
-                Err(error) if self.is_lenient && (error.is_damage() || error.is_withheld()) => {
+                Err(error) if self.is_lenient && error.is_unreadable() => {
                     self.note_absent(&chunk, snapshot.id);
                     continue;
                 }

@@ -15,8 +15,8 @@ use strongroom_arena::{ARENAS_FOLDER, ArenaName};
 use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName};
 use strongroom_base::{Cancel, Monitor, Problem, Progress, Severity, SizeLimits, SnapshotId};
 use strongroom_repository::objects::{
-    ARRIVALS_FOLDER, COLLECTIONS_FOLDER, COPY, FORGOTTEN_FOLDER, KEYS_FOLDER, REMARKS_FOLDER,
-    SNAPSHOTS_FOLDER, VOUCHERS_FOLDER, bytes_max_of, is_as_named, read_whole, twin,
+    ARRIVALS_FOLDER, COLLECTIONS_FOLDER, COPY, ENDED_FOLDER, FORGOTTEN_FOLDER, KEYS_FOLDER,
+    REMARKS_FOLDER, SNAPSHOTS_FOLDER, VOUCHERS_FOLDER, bytes_max_of, is_as_named, read_whole, twin,
 };
 use strongroom_repository::{Collections, Repository, RepositoryError, arena_bytes_of};
 
@@ -28,13 +28,14 @@ use crate::replicate::{create, list, refuse_another};
 
 /// The folders that are searched for what is missing, in the order in which it is fetched: a
 /// snapshot after all that it needs.
-const FOLDERS: [&str; 9] = [
+const FOLDERS: [&str; 10] = [
     "",
     KEYS_FOLDER,
     COLLECTIONS_FOLDER,
     ARENAS_FOLDER,
     VOUCHERS_FOLDER,
     ARRIVALS_FOLDER,
+    ENDED_FOLDER,
     REMARKS_FOLDER,
     FORGOTTEN_FOLDER,
     SNAPSHOTS_FOLDER,
@@ -219,7 +220,8 @@ fn take_damaged(plan: &mut RepairPlan, there: &BTreeMap<ObjectName, u64>, found:
             RepairStep::FromParity { .. }
             | RepairStep::FromCopy { .. }
             | RepairStep::TakeAway { .. }
-            | RepairStep::TakePlanted { .. } => return true,
+            | RepairStep::TakePlanted { .. }
+            | RepairStep::Forget { .. } => return true,
         };
         let name = step.object();
         let Some(bytes) = there.get(&name).filter(|_| !kept.contains(&name)) else { return true };

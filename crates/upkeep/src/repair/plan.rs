@@ -2,12 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use strongroom_arena::envelope::format::HEADER_BYTES;
+use strongroom_arena::envelope::newness;
 use strongroom_arena::{ArenaName, envelope};
 use strongroom_backend::{Backend, BackendError, ObjectName, Withheld};
-use strongroom_base::{Cancel, Monitor, Progress};
+use strongroom_base::{Cancel, Monitor, Progress, SnapshotId};
 use strongroom_repository::objects::{ASIDE_FOLDER, is_missed, list_objects, read_whole, twin};
 use strongroom_repository::{
-    Repository, RepositoryError, Useless, arena_bytes_of, find_useless, refuse_newer,
+    Repository, RepositoryError, Useless, arena_bytes_of, find_useless, list_snapshots,
+    refuse_newer, snapshot_object,
 };
 
 use crate::health::fault::{Fault, look_whole};
@@ -58,6 +61,12 @@ pub enum RepairStep {
         /// What is wrong with it.
         why: String,
     },
+    /// Forget a snapshot that does not count, because its domain has ended without it. Needs the
+    /// owner's key.
+    Forget {
+        /// The snapshot.
+        snapshot: SnapshotId,
+    },
     /// Nothing can be done.
     Lost {
         /// The object.
@@ -76,6 +85,9 @@ pub struct RepairPlan {
     pub objects: u64,
     /// Objects that wait in an archive: nothing is known of them, and nothing is done to them.
     pub waiting: Vec<ObjectName>,
+    /// Objects that say that a newer program made them. A plan that is made over the place of an open
+    /// repository has only those that prove it; the others are damaged there.
+    pub newer: Vec<ObjectName>,
     /// Snapshots that were removed and are to be committed again: added by
     /// [`plan_recovery`](super::plan_recovery), which needs a key.
     pub lost_snapshots: Vec<LostSnapshot>,
@@ -90,6 +102,7 @@ impl RepairStep {
                 | Self::FromCopy { .. }
                 | Self::TakeAway { .. }
                 | Self::TakePlanted { .. }
+                | Self::Forget { .. }
         )
     }
 
@@ -102,6 +115,7 @@ impl RepairStep {
             | Self::TakeAway { name, .. }
             | Self::Lost { name, .. } => name.clone(),
             Self::TakePlanted { arena } | Self::Rescue { arena, .. } => arena.object(),
+            Self::Forget { snapshot } => snapshot_object(*snapshot),
         }
     }
 }
@@ -131,7 +145,12 @@ pub fn plan_repair(
         cancel.check()?;
         monitor.working_on(info.name.as_str().as_ref());
         match look_whole(backend, &info.name, arena_bytes) {
-            Ok((_, fault)) => found.note(info.name, fault),
+            Ok((object, fault)) => {
+                if claims_newness(&object) {
+                    found.newer.push(info.name.clone());
+                }
+                found.note(info.name, fault);
+            }
             // Removed since it was listed: a session that ended.
             Err(error) if error.is_not_found() => {}
             Err(error) if error.withheld() == Some(Withheld::Archived) => {
@@ -145,11 +164,17 @@ pub fn plan_repair(
     }
     let steps = found.steps(backend)?;
     let (objects, waiting) = (progress.files, found.waiting.into_iter().collect());
-    Ok(RepairPlan { steps, objects, waiting, lost_snapshots: Vec::new() })
+    Ok(RepairPlan { steps, objects, waiting, newer: found.newer, lost_snapshots: Vec::new() })
+}
+
+/// Whether an object says, at either end, that a newer program made it.
+fn claims_newness(object: &[u8]) -> bool {
+    let ends = [object.first_chunk::<HEADER_BYTES>(), object.last_chunk::<HEADER_BYTES>()];
+    ends.into_iter().flatten().any(newness::claims_newness)
 }
 
 /// Adds to a plan what is of no use under the names of what only the owner makes, instead of what the
-/// plan would do with it. Any other key changes nothing.
+/// plan would do with it, and the snapshots that do not count. Any other key changes nothing.
 pub fn plan_removals(
     repository: &Repository,
     plan: &mut RepairPlan,
@@ -169,6 +194,10 @@ pub fn plan_removals(
         why: why.clone(),
     });
     plan.steps.extend(steps);
+    let list = list_snapshots(repository)?;
+    // One that is held stays until it is released.
+    let late = list.late.iter().filter(|late| list.wishes.hold(late.id).is_none());
+    plan.steps.extend(late.map(|late| RepairStep::Forget { snapshot: late.id }));
     Ok(())
 }
 
@@ -182,6 +211,8 @@ struct Found {
     order: Vec<ObjectName>,
     /// Those that wait in an archive: they may be anything, and nothing takes their places.
     waiting: BTreeSet<ObjectName>,
+    /// Those that say that a newer program made them.
+    newer: Vec<ObjectName>,
 }
 
 impl Found {

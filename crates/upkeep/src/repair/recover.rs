@@ -18,6 +18,7 @@ use super::plan::RepairPlan;
 use crate::forget::hold;
 use crate::health::census::{Census, missing_sequences};
 use crate::health::lost::{Known, LostSnapshot, find_lost};
+use crate::reader::reader_of_everything;
 
 /// The label of a recovered snapshot.
 const LABEL: &str = "recovered";
@@ -34,7 +35,7 @@ pub fn plan_recovery(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<(), RepositoryError> {
-    let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    let reader = reader_of_everything(repository, CacheLimits::default())?;
     reader.store().trust(read_vouchers(repository)?);
     let census = Census::take(repository.backend())?;
     plan.lost_snapshots = find_removed(repository, &reader, &census, monitor, cancel)?;

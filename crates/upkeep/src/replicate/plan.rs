@@ -7,8 +7,8 @@ use strongroom_arena::envelope::format::{HEADER_BYTES, Header};
 use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName};
 use strongroom_base::RepositoryId;
 use strongroom_repository::objects::{
-    ARRIVALS_FOLDER, COLLECTIONS_FOLDER, COPY, FORGOTTEN_FOLDER, KEYS_FOLDER, REMARKS_FOLDER,
-    SNAPSHOTS_FOLDER, VOUCHERS_FOLDER, expected,
+    ARRIVALS_FOLDER, COLLECTIONS_FOLDER, COPY, ENDED_FOLDER, FORGOTTEN_FOLDER, KEYS_FOLDER,
+    REMARKS_FOLDER, SNAPSHOTS_FOLDER, VOUCHERS_FOLDER, expected,
 };
 use strongroom_repository::{RepositoryError, read_config, refuse_newer};
 
@@ -23,16 +23,17 @@ pub const FIRST_FOLDERS: [&str; 2] = [KEYS_FOLDER, ""];
 
 /// The folders that are copied between arenas and snapshots: what is said of snapshots is there
 /// before them. Remarks come before wishes, because a snapshot that is held is not forgotten.
-pub const MIDDLE_FOLDERS: [&str; 4] =
-    [VOUCHERS_FOLDER, ARRIVALS_FOLDER, REMARKS_FOLDER, FORGOTTEN_FOLDER];
+pub const MIDDLE_FOLDERS: [&str; 5] =
+    [VOUCHERS_FOLDER, ARRIVALS_FOLDER, ENDED_FOLDER, REMARKS_FOLDER, FORGOTTEN_FOLDER];
 
 /// All folders that are copied.
-pub const FOLDERS_COPIED: [&str; 8] = [
+pub const FOLDERS_COPIED: [&str; 9] = [
     KEYS_FOLDER,
     "",
     ARENAS_FOLDER,
     VOUCHERS_FOLDER,
     ARRIVALS_FOLDER,
+    ENDED_FOLDER,
     REMARKS_FOLDER,
     FORGOTTEN_FOLDER,
     SNAPSHOTS_FOLDER,

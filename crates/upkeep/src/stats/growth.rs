@@ -6,10 +6,11 @@
 use strongroom_arena::CacheLimits;
 use strongroom_base::{Cancel, Monitor, Progress, SnapshotId, Timestamp};
 use strongroom_catalog::Snapshot;
-use strongroom_repository::{ChunkReader, Narrowing, Repository, RepositoryError};
+use strongroom_repository::{Narrowing, Repository, RepositoryError};
 
 use super::marks::{Marks, SnapshotNumber};
 use super::{Count, Counter, readable_snapshots, sum};
+use crate::reader::reader_of_everything;
 
 /// What the snapshots until a date hold and take.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,7 +70,7 @@ pub fn growth_stats(
 ) -> Result<Growth, RepositoryError> {
     let mut snapshots = readable_snapshots(repository, monitor)?;
     snapshots.sort_by_key(|snapshot| (snapshot.started, snapshot.order()));
-    let reader = ChunkReader::new(repository, CacheLimits::default())?;
+    let reader = reader_of_everything(repository, CacheLimits::default())?;
     // Each snapshot is counted with its owner, and in the growth.
     let files = sum(snapshots.iter().map(|snapshot| snapshot.stats.files));
     let progress = Progress { files_total: Some(files.saturating_mul(2)), ..Progress::default() };

@@ -92,6 +92,7 @@ pub fn place<'b>(
             && reader.store().bring_near(id);
         let arena = match reader.store().arena(id) {
             Ok(arena) => Some(arena),
+            Err(error) if error.withheld().is_some() => None,
             Err(error @ (ArenaError::Backend(_) | ArenaError::PutOnly)) => return Err(error.into()),
             Err(_) => None,
         };

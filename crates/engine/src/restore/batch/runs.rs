@@ -122,6 +122,8 @@ impl<'b> Shared<'b> {
     ) -> Result<Option<Arc<Arena>>, EngineError> {
         match known.get(&id).cloned().map_or_else(|| self.reader.store().arena(id), Ok) {
             Ok(arena) => Ok(Some(arena)),
+            // Each of its chunks is looked for elsewhere, and then waits.
+            Err(error) if error.withheld().is_some() => Ok(None),
             Err(error @ (ArenaError::Backend(_) | ArenaError::PutOnly)) => Err(error.into()),
             Err(_) => Ok(None),
         }

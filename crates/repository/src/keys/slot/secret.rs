@@ -105,6 +105,14 @@ impl SlotSecret {
         }
     }
 
+    /// The domain of a put-only slot.
+    pub fn domain(&self) -> Option<DomainId> {
+        match self {
+            Self::Full { .. } => None,
+            Self::PutOnly(secret) => Some(secret.domain),
+        }
+    }
+
     /// What it allows.
     pub fn access(&self) -> Access {
         match self {

@@ -1,0 +1,258 @@
+//! Domains that have ended: which of their snapshots count. What comes later, or is not among these,
+//! is not the machine's, whoever has its key.
+//!
+//! ```text
+//! ended/D.K         what the owner says for the K-th time of the end of the domain D
+//! ended/D.K.copy    the same again
+//! ```
+//!
+//! The greatest K that can be read counts. Objects are only added. The document:
+//! `docs/format/ended.md`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use minicbor::{Decoder, Encoder};
+use strongroom_backend::ObjectName;
+use strongroom_base::{DomainId, SnapshotId, Timestamp};
+use strongroom_catalog::format::decode_map;
+use strongroom_catalog::{FormatError, Snapshot};
+
+use crate::error::RepositoryError;
+use crate::names::{ENDED_FOLDER, ending_name, ending_of};
+use crate::objects::copy_of;
+use crate::repository::Repository;
+use crate::signed;
+
+mod key {
+    pub const TIME: u64 = 0;
+    pub const DOMAIN: u64 = 1;
+    pub const COUNTED: u64 = 2;
+}
+
+/// What the owner says of the end of a domain.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ending {
+    /// When it was said.
+    pub time: Timestamp,
+    /// The name of the domain.
+    pub domain: String,
+    /// The snapshots of the domain that count.
+    pub counted: BTreeSet<SnapshotId>,
+}
+
+impl Ending {
+    /// Its bytes.
+    pub fn pack(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let mut cbor = Encoder::new(&mut bytes);
+        let mut encode = || -> Result<(), minicbor::encode::Error<std::convert::Infallible>> {
+            cbor.map(3)?.u64(key::TIME)?.i64(self.time.0)?;
+            cbor.u64(key::DOMAIN)?.str(&self.domain)?;
+            cbor.u64(key::COUNTED)?.array(self.counted.len() as u64)?;
+            for snapshot in &self.counted {
+                cbor.bytes(&snapshot.0)?;
+            }
+            Ok(())
+        };
+        encode().expect("a vector takes all that is written to it");
+        bytes
+    }
+
+    /// What is in `bytes`.
+    pub fn unpack(bytes: &[u8]) -> Result<Self, FormatError> {
+        let mut ending = Self::default();
+        let mut has_all = [false; 3];
+        let mut cbor = Decoder::new(bytes);
+        decode_map(&mut cbor, |cbor, number| {
+            match number {
+                key::TIME => ending.time = Timestamp(cbor.i64()?),
+                key::DOMAIN => ending.domain = cbor.str()?.to_owned(),
+                key::COUNTED => {
+                    let unknown = || minicbor::decode::Error::message("an array of unknown length");
+                    for _ in 0..cbor.array()?.ok_or_else(unknown)? {
+                        let id = cbor.bytes()?.try_into();
+                        let wrong = |_| minicbor::decode::Error::message("a name has 16 bytes");
+                        ending.counted.insert(SnapshotId(id.map_err(wrong)?));
+                    }
+                }
+                _ => cbor.skip()?,
+            }
+            if let Some(has) = has_all.get_mut(usize::try_from(number).unwrap_or(usize::MAX)) {
+                *has = true;
+            }
+            Ok(())
+        })
+        .map_err(|error| FormatError::damaged("end of a domain", error))?;
+        match cbor.position() == bytes.len() && has_all == [true; 3] {
+            true => Ok(ending),
+            false => Err(FormatError::damaged("end of a domain", "a field or its end is missing")),
+        }
+    }
+}
+
+/// All domains that have ended, as the owner reads them.
+#[derive(Debug, Clone, Default)]
+pub struct Endings {
+    /// By the name of the domain.
+    of: BTreeMap<String, Ending>,
+    /// By domain: the number of the next word about it.
+    next: BTreeMap<DomainId, u32>,
+}
+
+impl Endings {
+    /// Reads them. What the owner did not make does not count, and what cannot be read ends no verb:
+    /// `verify` names it. A key that can only store reads none.
+    pub fn read(repository: &Repository) -> Result<Self, RepositoryError> {
+        let Some(owner) = &repository.keys.owner else { return Ok(Self::default()) };
+        let mut endings = Self::default();
+        for (domain, numbers) in list(repository)? {
+            let read = |number: &u32| read_one(repository, ending_name(domain, *number));
+            let of_domain = |ending: &Ending| owner.domain_id(&ending.domain) == domain;
+            let last = numbers.iter().rev().find_map(|number| Some((*number, read(number)?)));
+            let last = last.filter(|(_, ending)| of_domain(ending));
+            let known = last.as_ref().map_or(0, |(number, _)| *number);
+            let next = (known + 1..).find(|number| !numbers.contains(number));
+            endings.next.insert(domain, next.unwrap_or(u32::MAX));
+            if let Some((_, ending)) = last {
+                endings.of.insert(ending.domain.clone(), ending);
+            }
+        }
+        Ok(endings)
+    }
+
+    /// The end of a domain, if it has ended.
+    pub fn of(&self, domain: &str) -> Option<&Ending> {
+        self.of.get(domain)
+    }
+
+    /// All of them, by name.
+    pub fn all(&self) -> impl Iterator<Item = &Ending> {
+        self.of.values()
+    }
+
+    /// Whether a snapshot does not count, because its domain has ended without it.
+    pub fn is_late(&self, snapshot: &Snapshot) -> bool {
+        let ending = self.of(&snapshot.domain);
+        ending.is_some_and(|ending| !ending.counted.contains(&snapshot.id))
+    }
+}
+
+/// The object of what the owner says first of the end of a domain.
+pub fn first_ending(domain: DomainId) -> ObjectName {
+    ending_name(domain, 1)
+}
+
+/// The numbers of what is said of each domain.
+fn list(repository: &Repository) -> Result<BTreeMap<DomainId, BTreeSet<u32>>, RepositoryError> {
+    let mut numbers: BTreeMap<DomainId, BTreeSet<u32>> = BTreeMap::new();
+    for info in repository.backend().list(ENDED_FOLDER)? {
+        if let Some((domain, number)) = ending_of(info.name.file()) {
+            numbers.entry(domain).or_default().insert(number);
+        }
+    }
+    Ok(numbers)
+}
+
+/// From the object or its copy.
+fn read_one(repository: &Repository, name: ObjectName) -> Option<Ending> {
+    [name.clone(), copy_of(&name)].into_iter().find_map(|at| {
+        let content = signed::read_private_at(repository, &at, &name).ok()?;
+        Ending::unpack(&content).ok()
+    })
+}
+
+/// Says of a domain that it has ended, and which of its snapshots count. What was said of it before
+/// does not count any more.
+///
+/// # Errors
+///
+/// Only the owner may. The owner's own domain does not end.
+pub fn end_domain(
+    repository: &Repository,
+    domain: &str,
+    counted: BTreeSet<SnapshotId>,
+) -> Result<Ending, RepositoryError> {
+    let owner = repository.keys.owner.as_ref().ok_or(RepositoryError::PutOnly)?;
+    if domain.is_empty() {
+        return Err(RepositoryError::DomainName { name: domain.to_owned() });
+    }
+    let id = owner.domain_id(domain);
+    let time = repository.surroundings.clock.now();
+    let ending = Ending { time, domain: domain.to_owned(), counted };
+    let content = ending.pack();
+    let mut number = Endings::read(repository)?.next.get(&id).copied().unwrap_or(1);
+    loop {
+        let name = ending_name(id, number);
+        let object = signed::seal_private(repository, &name, &content)?;
+        if signed::put(repository, &name, &object)? {
+            // If it is taken, someone has planted it; `verify` names it, and `repair` writes it again.
+            signed::put(repository, &copy_of(&name), &object)?;
+            return Ok(ending);
+        }
+        number = number.checked_add(1).ok_or(RepositoryError::Forged { name })?;
+    }
+}
+
+/// Whether the owner has said that the domain of this key has ended. What cannot be read says nothing.
+pub(crate) fn own_has_ended(repository: &Repository) -> Result<bool, RepositoryError> {
+    let own = repository.write_keys().domain.id;
+    let numbers = match list(repository) {
+        Err(error) if error.is_withheld() => return Ok(false),
+        listed => listed?.remove(&own).unwrap_or_default(),
+    };
+    Ok(numbers.iter().any(|number| {
+        let name = ending_name(own, *number);
+        let of = |at| signed::read_at(repository, &at, &name).is_ok();
+        of(name.clone()) || of(copy_of(&name))
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ending() -> Ending {
+        let counted = [SnapshotId([2; 16]), SnapshotId([1; 16])].into();
+        Ending { time: Timestamp(-7), domain: "laptop".to_owned(), counted }
+    }
+
+    #[test]
+    fn the_end_of_a_domain_comes_back_whole_or_not_at_all() {
+        for ending in [ending(), Ending::default()] {
+            let bytes = ending.pack();
+            assert_eq!(Ending::unpack(&bytes).unwrap(), ending);
+            for length in 0..bytes.len() {
+                assert!(Ending::unpack(&bytes[..length]).is_err(), "{length}");
+            }
+            assert!(Ending::unpack(&[&bytes[..], &[0]].concat()).is_err());
+        }
+        assert!(Ending::unpack(&[0xa1, 0x00, 0x00]).is_err(), "two fields are missing");
+    }
+
+    /// Frozen bytes.
+    #[test]
+    fn the_end_of_a_domain_that_was_made_is_read() {
+        let packed: String = ending().pack().iter().map(|byte| format!("{byte:02x}")).collect();
+        let ids = format!("50{}50{}", "01".repeat(16), "02".repeat(16));
+        assert_eq!(packed, format!("a300260166{}0282{ids}", "6c6170746f70"));
+    }
+
+    #[test]
+    fn only_what_does_not_count_is_late() {
+        let of = |domain: &str, byte| Snapshot {
+            domain: domain.to_owned(),
+            ..Snapshot::empty(SnapshotId([byte; 16]))
+        };
+        let mut endings = Endings::default();
+        assert!(!endings.is_late(&of("laptop", 9)), "it has not ended");
+        endings.of.insert("laptop".to_owned(), ending());
+        for (snapshot, is_late) in [
+            (of("laptop", 1), false),
+            (of("laptop", 9), true),
+            (of("server", 9), false),
+            (of("", 9), false),
+        ] {
+            assert_eq!(endings.is_late(&snapshot), is_late, "{snapshot:?}");
+        }
+    }
+}
