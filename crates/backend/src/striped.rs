@@ -326,6 +326,24 @@ impl StripedBackend {
         Ok(())
     }
 
+    /// Removes an object of which too few stores know for it to be read, although none is missing: it
+    /// was removed while these were away.
+    fn drop_rest(&self, name: &ObjectName, pieces: &ObjectName) -> Result<(), BackendError> {
+        let mut holders = Vec::new();
+        for store in self.there() {
+            match store.size(name) {
+                Err(error) if error.is_not_found() => {}
+                other => holders.push((store, other?).0),
+            }
+        }
+        if self.missing() > 0 || holders.len() >= usize::from(self.shape.data) {
+            return Ok(());
+        }
+        self.indexes().remove(name);
+        holders.iter().try_for_each(|store| store.remove(name))?;
+        self.remove_pieces(&holders, pieces)
+    }
+
     /// Makes again in a store what it lacks. Returns how many objects that were.
     fn fill(&self, store: &Store, number: usize) -> Result<u64, BackendError> {
         let mut made = 0;
@@ -343,7 +361,14 @@ impl StripedBackend {
                 if let Found::Large(index) = &object {
                     let pieces = pieces_name(name, index);
                     if has.get(&pieces) != Some(&index.piece_bytes()) {
-                        let whole = self.read_whole(name, index)?;
+                        let whole = match self.read_whole(name, index) {
+                            // What is left of one object does not keep the others from coming back.
+                            Err(error) if error.is_not_found() || error.is_damage() => {
+                                self.drop_rest(name, &pieces)?;
+                                continue;
+                            }
+                            other => other?,
+                        };
                         let (_, mut all) = cut(&whole, self.shape);
                         store.replace(&pieces, &all.swap_remove(number))?;
                         made += 1;

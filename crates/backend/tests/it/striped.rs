@@ -312,3 +312,34 @@ fn making_a_set_is_killed_at_any_call() {
         assert_holds(&open(&stores).unwrap(), &samples(), &format!("killed at {at}"));
     }
 }
+
+/// A store comes back as it was before objects were removed and others created: what it alone knows of
+/// the removed ones neither ends a repair nor stays, and it gets the others.
+#[test]
+fn kept_o12_a_store_that_comes_back_old_is_made_whole() {
+    for old in 0..3 {
+        let stores = stores(3);
+        let set = make(&stores, 1);
+        let all = samples();
+        fill(&set, &all);
+        let before = stores[old].snapshot();
+        // Small ones are whole in each store, and absence removes nothing.
+        let (gone, stay): (Vec<_>, Vec<_>) =
+            all.clone().into_iter().partition(|(_, bytes)| bytes.len() > 105);
+        gone.iter().for_each(|(name, _)| set.remove(name).unwrap());
+        let new: Objects = (0..3_u8)
+            .map(|number| (name(&format!("new{number}")), vec![number; 300_000]))
+            .collect();
+        fill(&set, &new);
+        let mut returned = stores.clone();
+        returned[old] = Arc::new(MemoryBackend::from_snapshot(before));
+        let set = open(&returned).unwrap();
+        set.mend().unwrap();
+        let stay: Objects = stay.into_iter().chain(new).collect();
+        for lost in 0..3 {
+            let left = open(&erased(&returned, &[lost])).unwrap();
+            assert_holds(&left, &stay, &format!("{old} came back, {lost} is erased"));
+        }
+        assert_eq!(set.mend().unwrap(), 0, "there is nothing left to do");
+    }
+}
