@@ -14,7 +14,8 @@ use strongroom_backend::{
     Backend, BackendError, LocalBackend, ObjectInfo, ObjectName, Operation, Promises, Refusal,
 };
 use strongroom_repository::objects::{
-    ASIDE_FOLDER, SESSIONS_FOLDER, expected, is_as_named, list_objects,
+    ASIDE_FOLDER, COLLECTIONS_FOLDER, FORGOTTEN_FOLDER, SESSIONS_FOLDER, expected, is_as_named,
+    list_objects,
 };
 
 use crate::log::AuditLog;
@@ -178,7 +179,12 @@ impl Room {
         }
         if let Some(quota) = visitor.quota {
             let used = self.used()?;
-            if used.saturating_add(bytes) > quota {
+            // What a collection needs to make room is let through for some time.
+            let limit = match visitor.role.rewrites_arenas() && serves_removal(name) {
+                true => quota.saturating_add(quota / 16).saturating_add(REMOVAL_BYTES),
+                false => quota,
+            };
+            if used.saturating_add(bytes) > limit {
                 let answer = format!("the quota of {quota} bytes is used up ({used} are stored)");
                 self.note(visitor, "over-quota", name.as_str(), bytes);
                 return Err(refused(Operation::Write, name, Refusal::Quota, answer));
@@ -361,4 +367,13 @@ fn refused(
     answer: String,
 ) -> BackendError {
     BackendError::Refused { operation, what: name.to_string(), refusal, answer }
+}
+
+/// Beyond the quota and a sixteenth of it, so much may still be stored of what makes room.
+const REMOVAL_BYTES: u64 = 1 << 20;
+
+/// Whether an object says that something may go, or is what is left of an arena of which a part goes.
+fn serves_removal(name: &ObjectName) -> bool {
+    matches!(name.folder(), COLLECTIONS_FOLDER | FORGOTTEN_FOLDER)
+        || ArenaName::of(name).is_some_and(|arena| arena.generation > 0)
 }

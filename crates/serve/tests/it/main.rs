@@ -130,6 +130,32 @@ fn a_quota_is_kept() {
     backend.create(&ObjectName::new("sessions", "c8".repeat(16)), &object).unwrap();
 }
 
+/// Who may prune can begin to make room, although there is none for a backup.
+#[test]
+fn kept_o16_a_used_up_quota_lets_room_be_made() {
+    let world = World::open(Checks::Nothing);
+    let object = |number: u8| ObjectName::new("snapshots", format!("{number:02x}").repeat(16));
+    let wish = |number: u8| {
+        ObjectName::new("forgotten", format!("{}.1", format!("{number:02x}").repeat(16)))
+    };
+    for (role, goes) in [(Role::Keep, true), (Role::Append, false)] {
+        let token = world.token(role.as_str(), role, Some(3000));
+        let backend = world.place(&token).open(&world.settings(&token)).unwrap().unwrap();
+        backend.create(&object(1), &[1; 2900]).unwrap();
+        assert_eq!(refusal_of(backend.create(&object(2), &[2; 200])), Refusal::Quota);
+        let wished = backend.create(&wish(1), &[3; 200]);
+        if !goes {
+            assert!(wished.is_err());
+            continue;
+        }
+        wished.unwrap();
+        backend.create(&ObjectName::new("collections", "1.plan"), &[4; 50_000]).unwrap();
+        // Not without end.
+        let vast = backend.create(&ObjectName::new("collections", "1.verdict"), &vec![5; 1 << 20]);
+        assert_eq!(refusal_of(vast), Refusal::Quota);
+    }
+}
+
 #[test]
 fn a_token_that_is_wrong_or_removed_opens_nothing() {
     let world = World::open(Checks::Envelopes);
