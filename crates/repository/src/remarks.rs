@@ -4,8 +4,10 @@
 //! remarks/S.K      the K-th remark about S: all that the owner says of it
 //! ```
 //!
-//! The greatest K counts. Objects are only added, for the same reason as wishes: a late creation
-//! brings no old remark back. The document: `docs/format/remark.md`.
+//! The greatest K counts, and of those that it did not know what it does not say itself: two copies of a
+//! repository may be brought together, in one of which a snapshot was held and in the other labelled.
+//! Objects are only added, for the same reason as wishes: a late creation brings no old remark back.
+//! The document: `docs/format/remark.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,6 +29,7 @@ mod key {
     pub const HELD_UNTIL: u64 = 3;
     pub const DRILL: u64 = 4;
     pub const BOOT: u64 = 5;
+    pub const AFTER: u64 = 7;
 }
 
 /// A snapshot that no rule and no wish removes.
@@ -51,6 +54,8 @@ pub struct Remark {
     pub drill: Option<Drill>,
     /// What the last start of its machine found.
     pub boot: Option<BootDrill>,
+    /// The greatest number that its writer knew of; if it does not say, each that is less.
+    after: Option<u32>,
     /// What a newer program added: keys and their values, kept as they are.
     newer: Vec<(u64, Vec<u8>)>,
 }
@@ -67,6 +72,7 @@ impl Remark {
             until.is_some(),
             self.drill.is_some(),
             self.boot.is_some(),
+            self.after.is_some(),
         ];
         let count = present.into_iter().filter(|is| *is).count() + self.newer.len();
         let mut cbor = Encoder::new(&mut bytes);
@@ -92,7 +98,8 @@ impl Remark {
         encode().expect("a vector takes all that is written to it");
         let drill = self.drill.as_ref().map(|drill| (key::DRILL, drill.pack()));
         let boot = self.boot.as_ref().map(|boot| (key::BOOT, boot.pack()));
-        for (key, value) in drill.iter().chain(&boot).chain(&self.newer) {
+        let after = self.after.map(|after| (key::AFTER, packed_number(after)));
+        for (key, value) in drill.iter().chain(&boot).chain(&after).chain(&self.newer) {
             Encoder::new(&mut bytes).u64(*key).expect("a vector takes all that is written to it");
             bytes.extend_from_slice(value);
         }
@@ -115,6 +122,7 @@ impl Remark {
                 key::HELD_UNTIL => until = Some(Timestamp(cbor.i64()?)),
                 key::DRILL => remark.drill = Some(Drill::decode(cbor, bytes)?),
                 key::BOOT => remark.boot = Some(BootDrill::decode(cbor, bytes)?),
+                key::AFTER => remark.after = Some(cbor.u32()?),
                 newer => {
                     let start = cbor.position();
                     cbor.skip()?;
@@ -136,6 +144,25 @@ impl Remark {
     }
 }
 
+impl Remark {
+    /// Takes over what another says of a snapshot that this one does not, because it did not know it.
+    fn unite(&mut self, unknown: Self) {
+        self.hold = self.hold.take().or(unknown.hold);
+        self.labels = self.labels.take().or(unknown.labels);
+        self.drill = self.drill.take().or(unknown.drill);
+        self.boot = self.boot.take().or(unknown.boot);
+        if self.description.is_empty() {
+            self.description = unknown.description;
+        }
+    }
+}
+
+fn packed_number(number: u32) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    Encoder::new(&mut bytes).u32(number).expect("a vector takes all that is written to it");
+    bytes
+}
+
 fn decode_labels(cbor: &mut Decoder<'_>) -> Result<Vec<String>, minicbor::decode::Error> {
     let none = || minicbor::decode::Error::message("no array of known length");
     let mut labels = Vec::new();
@@ -148,12 +175,15 @@ fn decode_labels(cbor: &mut Decoder<'_>) -> Result<Vec<String>, minicbor::decode
 /// The remarks about one snapshot.
 #[derive(Debug, Clone)]
 struct Said {
-    /// The greatest that can be read, and what it says; 0 if there is none.
+    /// The greatest that can be read, and what it and those that it did not know say; 0 if there is
+    /// none.
     last: u32,
     remark: Remark,
-    /// The first free number after it.
-    next: u32,
-    /// Those between the two that cannot be read: each may be a hold.
+    /// The greatest that may be the owner's, readable or not.
+    end: u32,
+    /// The numbers after that which are taken.
+    taken: BTreeSet<u32>,
+    /// Those that may be the owner's and cannot be read: each may be a hold.
     unreadable: BTreeSet<u32>,
 }
 
@@ -228,7 +258,8 @@ impl Remarks {
 
 impl Default for Said {
     fn default() -> Self {
-        Self { last: 0, remark: Remark::default(), next: 1, unreadable: BTreeSet::new() }
+        let (taken, unreadable) = (BTreeSet::new(), BTreeSet::new());
+        Self { last: 0, remark: Remark::default(), end: 0, taken, unreadable }
     }
 }
 
@@ -253,12 +284,39 @@ impl Said {
                 Err(error) => return Err(error),
             }
         }
-        // The owner takes the first free number, so what is planted beyond it does not count.
-        let free = (said.last + 1..).find(|number| !numbers.contains(number));
-        said.next = free.unwrap_or(u32::MAX);
-        unreadable.retain(|number| (said.last + 1..said.next).contains(number));
-        said.unreadable = unreadable;
+        let known = said.remark.after.unwrap_or(said.last.saturating_sub(1)).min(said.last);
+        for number in numbers.range(known.saturating_add(1)..said.last).rev() {
+            match read_one(repository, snapshot, *number) {
+                Ok(unknown) => said.remark.unite(unknown),
+                Err(RepositoryError::Backend(error)) if error.is_not_found() => {}
+                Err(RepositoryError::Forged { .. }) => {}
+                Err(error) if error.is_unreadable() => drop(said.unreadable.insert(*number)),
+                Err(error) => return Err(error),
+            }
+        }
+        // The owner takes one of the next two numbers that are free, so what is planted beyond them
+        // does not count.
+        said.end = said.last;
+        for number in numbers.range(said.last.saturating_add(1)..) {
+            if number - said.end > 2 {
+                break;
+            }
+            said.end = *number;
+            if unreadable.contains(number) {
+                said.unreadable.insert(*number);
+            }
+        }
+        said.taken = numbers.range(said.end.saturating_add(1)..).copied().collect();
         Ok(said)
+    }
+
+    /// The number of the next remark: an even one for a hold, an odd one for others. So a hold in one
+    /// copy of the repository and what is said in another have different names, and both survive
+    /// when these are brought together.
+    fn next(&self, holds: bool) -> Option<u32> {
+        let first = self.end.checked_add(1)?;
+        let first = first.checked_add(u32::from((first % 2 == 0) != holds))?;
+        (first..=u32::MAX).step_by(2).find(|number| !self.taken.contains(number))
     }
 }
 
@@ -287,15 +345,19 @@ pub fn change_remark(
         if remark == said.remark && said.unreadable.is_empty() {
             return Ok(false);
         }
-        let name = numbered_name(REMARKS_FOLDER, snapshot, said.next);
+        remark.after = Some(said.end);
+        let last = || numbered_name(REMARKS_FOLDER, snapshot, u32::MAX);
+        let number = said.next(remark.hold.is_some());
+        let number = number.ok_or_else(|| RepositoryError::Forged { name: last() })?;
+        let name = numbered_name(REMARKS_FOLDER, snapshot, number);
         if signed::create_private(repository, &name, &remark.pack())? {
             return Ok(true);
         }
         // Another process took the name, and its remark is read now; or no number is free.
-        if said.next == taken {
+        if number == taken {
             return Err(RepositoryError::Forged { name });
         }
-        taken = said.next;
+        taken = number;
     }
 }
 
@@ -311,6 +373,7 @@ mod tests {
             hold: Some(Hold { reason: "audit".to_owned(), until: Some(Timestamp(-5)) }),
             drill: None,
             boot: None,
+            after: None,
             newer: vec![(6, vec![0x01]), (300, vec![0x82, 0x01, 0x02])],
         }
     }

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use strongroom_arena::{ArenaName, ListedArenas};
 use strongroom_backend::{Backend, MemoryBackend, ObjectName};
 use strongroom_base::{Cancel, Silent, SnapshotId};
-use strongroom_repository::{Collections, Hold, Repository, list_snapshots};
+use strongroom_repository::{
+    Collections, Hold, Remark, Repository, Wishes, change_remark, list_snapshots,
+};
 use strongroom_testkit::{CallKind, Calls, FaultKind, FaultPlan, FaultyBackend, Image, Random};
 use strongroom_upkeep::{
     PruneOptions, PruneOutcome, VerifyDepth, forget, hold, plan_mirror, prune, release, remember,
@@ -308,4 +310,41 @@ fn kept_o3_a_full_disk_keeps_no_later_prune_from_removing() {
     }
     let verified = verify(&repository, VerifyDepth::Data, &Silent, &Cancel::new()).unwrap();
     assert!(verified.is_sound(), "{:?}", verified.faults);
+}
+
+/// A hold in one copy and a label in the other: brought together, both count, in whatever order they
+/// were made and whichever is copied to the other.
+#[test]
+fn kept_o15_a_hold_of_one_copy_outlives_what_the_other_says() {
+    for number in 0..8 {
+        let world = World::bare(5500);
+        world.write("file", b"content");
+        let id = world.backup().snapshot.id;
+        let sides = [Side::copy_of(&world, &[]), Side::copy_of(&world, &[])];
+        let audit = Hold { reason: "audit".to_owned(), until: None };
+        let (holder, other) = (&sides[number % 2], &sides[1 - number % 2]);
+        let label = || {
+            let tax = |remark: &mut Remark| remark.labels = Some(vec!["tax".to_owned()]);
+            change_remark(&other.open(&world), id, tax).unwrap();
+        };
+        label();
+        hold(&holder.open(&world), &[id], &audit).unwrap();
+        for more in 0..number / 2 {
+            let said = |remark: &mut Remark| remark.description = more.to_string();
+            change_remark(&other.open(&world), id, said).unwrap();
+        }
+        let [one, two] = &sides;
+        copy_missing(one, two);
+        let repository = two.open(&world);
+        let wishes = Wishes::read(&repository).unwrap();
+        assert_eq!(wishes.hold(id), Some(audit), "{number}");
+        assert_eq!(wishes.remarks().about(id).labels, Some(vec!["tax".to_owned()]), "{number}");
+        forget(&repository, &[id]).unwrap_err();
+        // What is said now is said with all of that in mind.
+        release(&repository, &[id]).unwrap();
+        let wishes = Wishes::read(&repository).unwrap();
+        assert_eq!(wishes.hold(id), None, "{number}");
+        assert_eq!(wishes.remarks().about(id).labels, Some(vec!["tax".to_owned()]), "{number}");
+        forget(&repository, &[id]).unwrap();
+    }
 }

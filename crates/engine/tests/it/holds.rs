@@ -174,15 +174,15 @@ fn only_the_owner_says_something_of_a_snapshot() {
     // Another owner's does not count, nor does one of another snapshot.
     let other = World::bare(9);
     change_remark(&other.open(), one, |remark| remark.hold = Some(audit())).unwrap();
-    let forged = other.objects.snapshot()[&remark_name(one, 1)].clone();
-    world.objects.create(&remark_name(one, 1), &forged).unwrap();
+    let forged = other.objects.snapshot()[&remark_name(one, 2)].clone();
+    world.objects.create(&remark_name(one, 2), &forged).unwrap();
     change_remark(&repository, two, |remark| remark.hold = Some(audit())).unwrap();
-    let of_two = world.objects.snapshot()[&remark_name(two, 1)].clone();
-    world.objects.create(&remark_name(one, 2), &of_two).unwrap();
+    let of_two = world.objects.snapshot()[&remark_name(two, 2)].clone();
+    world.objects.create(&remark_name(one, 4), &of_two).unwrap();
     assert!(!is_held(&repository, one));
     hold(&repository, &[one], &audit()).unwrap();
     assert!(is_held(&repository, one), "names that are taken are passed over");
-    assert!(world.objects.snapshot().contains_key(&remark_name(one, 3)));
+    assert!(world.objects.snapshot().contains_key(&remark_name(one, 6)));
     assert!(!is_held(&repository, three));
 }
 
