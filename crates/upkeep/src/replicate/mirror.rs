@@ -224,11 +224,13 @@ fn old_arenas(
     for newest in there.newest() {
         let id = newest.name.id;
         let generations = there.generations(id);
+        let known = here.generations(id);
         if collections.is_dead(id) {
-            old.extend(generations.iter().map(go));
+            // What a verdict put off, or a snapshot of another copy needs, is still here.
+            let is_gone = known.is_empty();
+            old.extend(generations.iter().filter(|_| is_gone).map(go));
             continue;
         }
-        let known = here.generations(id);
         let Some(current) = known.last().filter(|_| generations.len() > 1) else { continue };
         // Only the owner or the writer can have made the one that stays.
         let sorted = store.sort_generations(generations)?;
