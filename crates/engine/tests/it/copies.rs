@@ -11,8 +11,8 @@ use strongroom_repository::{
 };
 use strongroom_testkit::{CallKind, Calls, FaultKind, FaultPlan, FaultyBackend, Image, Random};
 use strongroom_upkeep::{
-    PruneOptions, PruneOutcome, VerifyDepth, forget, hold, plan_mirror, prune, release, remember,
-    replicate, verify,
+    PruneOptions, PruneOutcome, VerifyDepth, forget, hold, mirror, plan_mirror, prune, release,
+    remember, replicate, verify,
 };
 
 use crate::world::{World, options, run};
@@ -249,6 +249,8 @@ fn kept_o2_an_open_collection_of_the_other_copy_stops_no_prune() {
         let has_verdict = |(name, _): (ObjectName, Vec<u8>)| name.file() == "1.verdict";
         assert!(one.objects.snapshot().into_iter().any(has_verdict), "it has decided");
         copy_missing(one, other);
+        let replica = Side { objects: Arc::new(MemoryBackend::new()), made: other.made.clone() };
+        replicate(&*other.objects, &*replica.objects, &Silent, &Cancel::new()).unwrap();
         for when in ["the first prune", "the second"] {
             put_off += other.prune(&world).carried.arenas_put_off;
             other.assert_all_holds(&world, &other.made, when);
@@ -256,6 +258,10 @@ fn kept_o2_an_open_collection_of_the_other_copy_stops_no_prune() {
             let verified = verify(&repository, VerifyDepth::Data, &Silent, &Cancel::new()).unwrap();
             assert!(verified.is_sound(), "{when}: {:?}", verified.faults);
             assert!(Collections::read(&repository).unwrap().open.is_none(), "{when}");
+            let target: Arc<dyn Backend> = replica.objects.clone();
+            let plan = plan_mirror(&repository, &target).unwrap();
+            mirror(&repository, &target, &plan, &Silent, &Cancel::new()).unwrap();
+            replica.assert_all_holds(&world, &other.made, "the replica of it");
         }
         let newest = other.made.last().unwrap().0;
         let others: Vec<SnapshotId> = list_snapshots(&other.open(&world))
