@@ -47,7 +47,7 @@ enum Bad {
 }
 
 impl Bad {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Rubbish,
         Self::Truncated,
         Self::Empty,
