@@ -186,6 +186,8 @@ pub fn plan_removals(
     let names: BTreeSet<&ObjectName> = useless.iter().map(|useless| &useless.name).collect();
     plan.steps.retain(|step| match step {
         RepairStep::PutBack { from, .. } => !names.contains(from),
+        // Nothing that is of no use is written a second time.
+        RepairStep::FromCopy { name, copy } => !names.contains(name) && !names.contains(copy),
         step => !names.contains(&step.object()),
     });
     let steps = useless.iter();
