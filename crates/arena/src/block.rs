@@ -14,7 +14,7 @@ use crate::decompress::decompress;
 use crate::format::{
     BASE_BYTES, BASES_MAX, BLOCK_CHUNKS_MAX, BLOCK_HEAD_BYTES, BLOCK_RAW_BYTES_MAX, BlockFrame,
     BlockHead, CHUNK_BYTES_MAX, Codec, DirectoryEntry, FRAME_BYTES, FormatError, SEALED_BYTES_MAX,
-    pack_directory, unpack_directory,
+    SUMMARY_BASE_BYTES, SUMMARY_SLOT_BYTES, pack_directory, unpack_directory,
 };
 use crate::slots::SummarySlot;
 
@@ -401,6 +401,11 @@ impl SummarySlot {
     /// The slot of a stored chunk.
     pub fn of(fingerprint: Fingerprint, chunk: StoredChunk<'_>) -> Self {
         Self { fingerprint, chunk_bytes: chunk.chunk_bytes(), bases: chunk.bases().to_vec() }
+    }
+
+    /// Bytes that it takes in a summary, before compression.
+    pub fn packed_bytes(&self) -> usize {
+        SUMMARY_SLOT_BYTES + self.bases.len() * SUMMARY_BASE_BYTES
     }
 }
 

@@ -5,8 +5,6 @@
 
 use strongroom_base::{Fingerprint, Location};
 
-use crate::format::{SUMMARY_BASE_BYTES, SUMMARY_SLOT_BYTES};
-
 /// A chunk, as a summary describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SummarySlot {
@@ -22,11 +20,6 @@ impl SummarySlot {
     /// A slot that holds no chunk.
     pub const ABSENT: Self =
         Self { fingerprint: Fingerprint::ZERO, chunk_bytes: 0, bases: Vec::new() };
-
-    /// Bytes that it takes in a summary, before compression.
-    pub fn packed_bytes(&self) -> usize {
-        SUMMARY_SLOT_BYTES + self.bases.len() * SUMMARY_BASE_BYTES
-    }
 }
 
 /// The same, in the columns of a summary.

@@ -46,8 +46,8 @@ pub struct SizeLimits {
     pub record_snapshots_max: usize,
     /// Sessions whose secrets it keeps.
     pub record_sessions_max: usize,
-    /// Bytes of an arena's summary, before compression: an arena that has so many is closed, after
-    /// the block that it has come to.
+    /// Bytes of an arena's summary, before compression: an arena that has as many is closed,
+    /// after the block that it has come to.
     pub summary_bytes_max: usize,
     /// Arenas that one object vouches for.
     pub vouchers_max: usize,

@@ -217,7 +217,7 @@ impl<'s> Actor<'s> {
             }
             Err(RepositoryError::OtherCollector { .. }) => {}
             Err(error @ RepositoryError::Miscounted { .. }) => {
-                // Whatever the weather: the marks and the second reckoning differ.
+                // The marks and the second reckoning differ: no weather excuses that.
                 shared.ledger.lose(format!("a collection miscounted: {error}"));
             }
             Err(error) => {

@@ -31,7 +31,7 @@ impl Flight {
     }
 }
 
-/// Calls `work` for each object on so many threads, and `take` with each result on this one, in any
+/// Calls `work` for each object on as many threads, and `take` with each result on this one, in any
 /// order. After the first error no other object is begun, and that error is returned.
 pub fn each_in_flight<T: Send>(
     objects: &[ObjectInfo],

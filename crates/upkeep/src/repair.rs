@@ -26,6 +26,7 @@ mod aside;
 mod fetch;
 mod generations;
 mod mend;
+mod named;
 mod plan;
 mod recover;
 

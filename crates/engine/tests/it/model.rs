@@ -143,7 +143,10 @@ impl Model {
             keys.push(Key { slot, passphrase, access: Access::PutOnly });
             world = world.with_cache();
         }
-        let thief = seed.is_multiple_of(4).then(|| {
+        // By value nothing shows that a chunk was planted, once the true generation cannot be read
+        // (docs/threats.md).
+        let has_thief = seed.is_multiple_of(4) && tag_bytes.is_none();
+        let thief = has_thief.then(|| {
             add_key(&repository, THIEF, "thief", NewAccess::PutOnly("thief"), None).unwrap();
             world.open_with(world.surroundings(), THIEF).unwrap()
         });

@@ -227,6 +227,37 @@ fn kept_h2_what_the_owner_has_rewritten_stays_its_domain_s() {
     assert!(rewritten.iter().all(|name| arenas(world).contains(name)));
 }
 
+/// A version of before there were marks rewrote an arena and removed its first generation; a thief creates
+/// a first one. Then the true one looks planted, and a snapshot names what is in it.
+#[test]
+fn kept_h6_a_repair_takes_nothing_away_that_a_snapshot_names() {
+    let world = World::bare(5205);
+    std::fs::create_dir_all(world.tree()).unwrap();
+    world.write("payroll", &[0x42; 3000]);
+    let thief = put_only(&world, "laptop", LAPTOP);
+    let server = put_only(&world, "server", SERVER);
+    let id = run(&server, &options(&world.tree()), &Silent).unwrap().snapshot.id;
+    let image = world.image();
+    let owner = world.open();
+    let of_data = |name: &ArenaName| ArenaContent::of(name.id) == ArenaContent::Data;
+    let first = arenas(&world).into_iter().find(of_data).unwrap();
+    // As that version rewrote it: of the same domain, and without a mark.
+    let chunk = [0x42; 3000];
+    let reader = ChunkReader::new(&owner, CacheLimits::default()).unwrap();
+    assert_eq!(reader.store().arena(first.id).unwrap().slots().count(), 1);
+    world.objects.remove(&first.object()).unwrap();
+    let rewritten = first.next().unwrap();
+    plant(&server, rewritten, &[StoredChunk::Whole(&chunk)], &[&chunk]);
+    world.assert_holds(&world.open(), id, &image, "rewritten");
+    plant_honest(&thief, first);
+    let plan = plan_repair(owner.backend(), &Silent, &Cancel::new()).unwrap();
+    let mended = repair(&owner, &plan, &Silent, &Cancel::new()).unwrap();
+    assert_eq!((mended.taken_away, &mended.lost[..]), (0, &[rewritten.object()][..]));
+    // The thief's is removed by hand.
+    world.objects.remove(&first.object()).unwrap();
+    world.assert_holds(&world.open(), id, &image, "after a repair");
+}
+
 /// What a verdict names of an arena stays held while it is not known whose the arena is: a collector that
 /// has listed it before may still carry the verdict out, and take what a backup has named since.
 #[test]

@@ -11,6 +11,7 @@ use strongroom_base::{ArenaId, Monitor};
 use strongroom_repository::{ChunkReader, Repository, RepositoryError};
 
 use super::mend::{RepairOutcome, lose};
+use super::named::find_named;
 
 /// Generations that others planted over the arenas of a domain.
 pub(super) fn find_planted(
@@ -36,9 +37,27 @@ pub(super) fn take_planted_away(
 ) -> Result<HashSet<ArenaId>, RepositoryError> {
     let listed = ListedArenas::list(repository.backend())?;
     let mut left = HashSet::new();
+    let mut all = Vec::new();
     for newest in listed.newest() {
         let id = newest.name.id;
         let sorted = reader.store().sort_generations(listed.generations(id))?;
+        if !sorted.planted.is_empty() || !sorted.undecided.is_empty() {
+            all.push((id, sorted));
+        }
+    }
+    let (contested, proved): (Vec<_>, Vec<_>) =
+        all.into_iter().partition(|(_, sorted)| sorted.is_contested && sorted.undecided.is_empty());
+    let named = find_named(repository, reader, &listed, &contested)?;
+    for (id, sorted) in contested.into_iter().chain(proved) {
+        if named.contains(&id) {
+            for planted in &sorted.planted {
+                let why = "of the same arena there are generations of several domains, and something \
+                           names what is in this one: left as it is";
+                lose(outcome, &planted.name.object(), why, monitor);
+            }
+            left.insert(id);
+            continue;
+        }
         if !sorted.undecided.is_empty() {
             for planted in &sorted.undecided {
                 let why = "of the same arena there are generations of several domains, and nothing \
