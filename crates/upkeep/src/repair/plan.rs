@@ -10,6 +10,7 @@ use strongroom_repository::{
     Repository, RepositoryError, Useless, arena_bytes_of, find_useless, refuse_newer,
 };
 
+use super::rubbish::plan_to_take_away;
 use crate::health::fault::{Fault, look_whole};
 use crate::health::lost::LostSnapshot;
 
@@ -50,7 +51,7 @@ pub enum RepairStep {
         /// What is wrong with it.
         why: String,
     },
-    /// Remove an object that only the owner makes, and that is of no use: planted, or lost. Needs the
+    /// Remove an object that is of no use: planted, or lost, and no snapshot names it. Needs the
     /// owner's key.
     TakeAway {
         /// The object.
@@ -148,8 +149,8 @@ pub fn plan_repair(
     Ok(RepairPlan { steps, objects, waiting, lost_snapshots: Vec::new() })
 }
 
-/// Adds to a plan what is of no use under the names of what only the owner makes, instead of what the
-/// plan would do with it. Any other key changes nothing.
+/// Adds to a plan what is of no use under the names of what only the owner makes, and what is rubbish
+/// under a name that no snapshot has, instead of what the plan would do with it. Any other key changes nothing.
 pub fn plan_removals(
     repository: &Repository,
     plan: &mut RepairPlan,
@@ -169,7 +170,7 @@ pub fn plan_removals(
         why: why.clone(),
     });
     plan.steps.extend(steps);
-    Ok(())
+    plan_to_take_away(repository, plan)
 }
 
 /// What was found in every object.
