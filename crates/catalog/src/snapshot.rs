@@ -25,8 +25,8 @@ pub struct Snapshot {
     pub user: String,
     /// The paths that were to be backed up, absolute, any bytes.
     pub paths: Vec<Vec<u8>>,
-    /// Those of the paths of which nothing is in it, although something was expected: they could
-    /// not be reached, or they were empty and were not so before.
+    /// Those at and below the paths of which something is not in it that was expected: they could
+    /// not be reached or read, or they were empty and were not so before.
     pub missing: Vec<Vec<u8>>,
     /// Labels that the user gave it.
     pub labels: Vec<String>,

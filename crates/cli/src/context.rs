@@ -9,14 +9,14 @@ use std::sync::{Arc, OnceLock};
 
 use strongroom_backend::Backend;
 use strongroom_base::{
-    Cancel, OsEntropy, Printable, Severity, Silent, SizeLimits, SnapshotId, SystemClock, Timestamp,
+    Cancel, OsEntropy, Printable, Severity, Silent, SizeLimits, SystemClock, Timestamp,
 };
 use strongroom_remote::{Past, Place, PlaceError, Settings};
 use strongroom_repository::{
     ClosedRepository, InitOptions, Repository, RepositoryError, Surroundings, WithReplicas,
     check_vacant, exists, read_config,
 };
-use strongroom_upkeep::find_rolled_back;
+use strongroom_upkeep::{OwnGone, find_rolled_back};
 
 use crate::connection::ConnectionArgs;
 use crate::dates;
@@ -385,19 +385,25 @@ impl Context {
 
     fn look_for_rollback(&self, repository: &Repository) {
         if self.args.as_of.is_none()
-            && let Some((id, sequence)) = find_rolled_back(repository, &Silent)
+            && let Some(gone) = find_rolled_back(repository, &Silent)
         {
-            self.warn_of_rollback(id, sequence);
+            self.warn_of_rollback(gone);
         }
     }
 
-    /// Says that the last snapshot that this machine made is missing.
-    pub fn warn_of_rollback(&self, id: SnapshotId, sequence: u64) {
+    /// Says that the last snapshot that this machine made is missing or damaged.
+    pub fn warn_of_rollback(&self, gone: OwnGone) {
+        let OwnGone { id, sequence, is_damaged } = gone;
         let id = id.short();
-        let message = format!(
-            "the last snapshot that this machine made ({id}, sequence {sequence}) is not in the \
-             repository: it was removed, or an older copy of the repository is in its place"
-        );
+        let what = match is_damaged {
+            true => "is damaged, and `latest` is an older one: run `strongroom verify`",
+            false => {
+                "is not in the repository: it was removed, or an older copy of the repository is in \
+                 its place"
+            }
+        };
+        let message =
+            format!("the last snapshot that this machine made ({id}, sequence {sequence}) {what}");
         self.terminal.problem(Severity::Warning, &message);
     }
 

@@ -296,8 +296,8 @@ fn hint_for(error: &RepositoryError) -> Option<&'static str> {
             "give the machines keys of another domain: `strongroom key add --put-only --domain NAME`"
         }
         RepositoryError::NotCollectable { .. } => {
-            "run `strongroom verify`, then `strongroom repair`; if it stays lost, back up the same paths \
-             again, or forget the snapshots that `verify` names as lost"
+            "run `strongroom repair`: it brings back what it can; if something stays lost, back up the same \
+             paths again. Forget only what no repair and no replica brings back"
         }
         RepositoryError::Miscounted { .. } | RepositoryError::Miscopied { .. } => {
             "nothing is lost; do not prune with this version. Please report it (SECURITY.md) with this \

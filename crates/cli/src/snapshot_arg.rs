@@ -226,7 +226,7 @@ pub fn check_complete(context: &Context, snapshot: &Snapshot) -> Exit {
     if !snapshot.missing.is_empty() {
         let paths = printable_paths(&snapshot.missing, ", ");
         let message = format!(
-            "snapshot {id} has nothing of {paths}: it could not be reached, or was suddenly empty"
+            "snapshot {id} lacks what was in {paths}: it could not be read, or was suddenly empty"
         );
         context.terminal.problem(Severity::Warning, &message);
     }

@@ -160,6 +160,10 @@ impl Terminal {
     pub fn json(&self, event: &Value) -> std::io::Result<()> {
         let Some(events) = self.json else { return Ok(()) };
         let mut event = event.clone();
+        debug_assert!(
+            !IS_SUMMED_UP.load(Ordering::Relaxed) || event["event"] == "summary",
+            "the last line is the summary, not {event}"
+        );
         if let Value::Object(fields) = &mut event
             && fields.get("event").is_some_and(|kind| kind == "summary" || kind == "plan")
         {

@@ -24,6 +24,7 @@ use crate::claim;
 use crate::collections::Collections;
 use crate::endings::own_has_ended;
 use crate::error::RepositoryError;
+use crate::kind::ErrorKind;
 use crate::objects::{SNAPSHOTS_FOLDER, read_whole, session_name, snapshot_name};
 use crate::opened::{Opened, OpenedSnapshots};
 use crate::repository::Repository;
@@ -148,13 +149,7 @@ impl<'r> Session<'r> {
 
     /// Commits: from here on the snapshot exists, and all it needs is on the medium.
     pub fn commit(mut self, snapshot: &Snapshot) -> Result<u64, RepositoryError> {
-        assert_eq!(snapshot.id, self.id, "a session commits its own snapshot");
-        let bytes = pack_snapshot(snapshot).len();
-        if bytes > SNAPSHOT_BYTES_MAX {
-            let (name, bytes) = (snapshot_object(self.id), bytes as u64);
-            return Err(BackendError::TooLarge { name, bytes }.into());
-        }
-        let object = seal_snapshot(self.repository, snapshot, self.origin());
+        let object = self.seal(snapshot)?;
         let outcome = self.settle(&object);
         match &outcome {
             // The commit may still take effect, and until then the session must be visible:
@@ -163,6 +158,32 @@ impl<'r> Session<'r> {
             _ => self.end(),
         }
         outcome.map(|()| object.len() as u64)
+    }
+
+    /// Commits a snapshot again of whose object nothing can be read any more: what is left of that is
+    /// replaced. One that can be read, or that may be one day, stays.
+    pub fn commit_again(mut self, snapshot: &Snapshot) -> Result<u64, RepositoryError> {
+        let object = self.seal(snapshot)?;
+        let (backend, name) = (self.repository.backend(), snapshot_object(self.id));
+        let replaced = match read_snapshot(self.repository, self.id) {
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == ErrorKind::Damaged => {
+                backend.replace(&name, &object).map_err(RepositoryError::from)
+            }
+            Err(error) => Err(error),
+        };
+        self.end();
+        replaced.map(|()| object.len() as u64)
+    }
+
+    fn seal(&self, snapshot: &Snapshot) -> Result<Vec<u8>, RepositoryError> {
+        assert_eq!(snapshot.id, self.id, "a session commits its own snapshot");
+        let bytes = pack_snapshot(snapshot).len();
+        if bytes > SNAPSHOT_BYTES_MAX {
+            let (name, bytes) = (snapshot_object(self.id), bytes as u64);
+            return Err(BackendError::TooLarge { name, bytes }.into());
+        }
+        Ok(seal_snapshot(self.repository, snapshot, self.origin()))
     }
 
     /// Creates the snapshot's object and finds out whether that took effect: an error may have been

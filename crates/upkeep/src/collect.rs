@@ -372,7 +372,7 @@ impl Collector<'_> {
             None => Ok(()),
             Some(lost) => Err(RepositoryError::NotCollectable {
                 what: format!("snapshot {}", lost.id),
-                why: "it was removed without having been forgotten".to_owned(),
+                why: lost.why_gone().to_owned(),
             }),
         }
     }

@@ -33,7 +33,7 @@ pub use forget::{
     judge, release, remember,
 };
 pub use health::audit::Affected;
-pub use health::census::{OpenSession, Unclaimed, find_rolled_back};
+pub use health::census::{OpenSession, OwnGone, Unclaimed, find_rolled_back};
 pub use health::fault::Fault;
 pub use health::lost::LostSnapshot;
 pub use keys::{NewAccess, add_key, change_key, list_keys, remove_key};

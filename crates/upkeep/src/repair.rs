@@ -17,7 +17,9 @@
 //! 4. Generations that others planted over the arenas of a domain are taken away.
 //! 5. Of arenas beyond parity, and of those with chunks that are not what their fingerprints say,
 //!    the remaining blocks, under newly computed fingerprints.
-//! 6. Snapshots that were removed are committed again, if their trees exist.
+//! 6. Snapshots that were removed, or are damaged beyond parity, are committed again, if their trees
+//!    exist. What is left of a damaged one is replaced.
+//! 7. Rubbish that nothing needs is taken away. Needs the owner's key.
 //!
 //! What is lost nevertheless is named, file by file; the next backup takes it from the source
 //! again, and that heals every snapshot that shows it.
@@ -29,6 +31,7 @@ mod mend;
 mod named;
 mod plan;
 mod recover;
+mod rubbish;
 
 pub use fetch::{
     FetchOutcome, FetchPlan, FetchStep, Known, Needed, fetch, fetch_needed, plan_fetch,
@@ -38,6 +41,7 @@ pub use plan::{RepairPlan, RepairStep, plan_removals, plan_repair};
 pub use recover::{find_removed, may_recover, plan_recovery};
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use strongroom_arena::envelope::RawObject;
 use strongroom_arena::scan::rescue;
@@ -50,12 +54,13 @@ use strongroom_base::{Cancel, Monitor, Problem, Severity, SnapshotId};
 use strongroom_repository::objects::{is_missed, read_whole, twin};
 use strongroom_repository::{
     ChunkIndex, ChunkReader, Repository, RepositoryError, arena_bytes_of, forged_configs,
-    list_snapshots, read_vouchers, remove_useless,
+    list_snapshots, read_vouchers, remove_useless, snapshot_object,
 };
 
 use crate::forget::forget;
 use crate::health::audit::{Affected, audit_beside_others};
 use crate::health::bad::BadPlaces;
+use crate::health::census::find_spoilt;
 use crate::health::fault::{Fault, look_whole};
 use crate::health::look::{Looked, look_into};
 use crate::reader::reader_of_everything;
@@ -63,6 +68,7 @@ use aside::put_back;
 use generations::{find_planted, may_rescue, take_planted_away, take_unread_away};
 use mend::{Mended, lose, mend};
 use recover::recover;
+use rubbish::{is_named_by_none, open_sessions, remove_rubbish, take_arenas_away};
 
 /// Carries out what needs no key; the rest is left unchanged, and counted as lost.
 pub fn repair_objects(
@@ -148,19 +154,33 @@ pub fn repair(
     index.withdraw(&bad.lost_slots(&reader));
     index.flush(monitor);
     drop(index);
+    let spoilt = match plan.lost_snapshots.iter().any(|lost| lost.is_spoilt) {
+        true => find_spoilt(repository, &list_snapshots(repository)?)?,
+        false => BTreeSet::new(),
+    };
     for lost in &plan.lost_snapshots {
         cancel.check()?;
+        // It was put back, or one read of it was wrong: what can be read is not replaced.
+        if lost.is_spoilt && !spoilt.contains(&lost.id) {
+            continue;
+        }
         recover(repository, &reader, lost, cancel)?;
         outcome.recovered += 1;
+        outcome.lost.retain(|name| *name != snapshot_object(lost.id));
     }
+    // Before the snapshots: a session that ends meanwhile has committed, or commits nothing.
+    let open = open_sessions(repository)?;
     let list = list_snapshots(repository)?;
     let snapshots = list.readable();
-    let audited =
+    let (affected, audited) =
         audit_beside_others(repository, &reader, &snapshots, &bad, None, monitor, cancel)?;
-    outcome.affected = audited.0;
+    outcome.affected = affected;
     // What a snapshot needs that cannot be read is not known.
     if outcome.affected.is_empty() && list.not_collectable().is_empty() {
         take_unread_away(repository, &reader, &mut outcome, monitor)?;
+        if audited.withheld == 0 && repository.keys.owner.is_some() {
+            take_arenas_away(repository, &reader, &list, &open, &mut outcome, monitor)?;
+        }
     }
     Ok(outcome)
 }
@@ -205,7 +225,13 @@ fn take_away(
         RepairStep::TakeAway { name, .. } => Some(name.clone()),
         _ => None,
     });
-    let names: Vec<ObjectName> = names.collect();
+    let (rubbish, names): (Vec<ObjectName>, Vec<ObjectName>) = names.partition(is_named_by_none);
+    for name in rubbish {
+        match remove_rubbish(repository, &name)? {
+            true => outcome.taken_away += 1,
+            false => lose(outcome, &name, "it changes from read to read: left as it is", monitor),
+        }
+    }
     if names.is_empty() {
         return Ok(());
     }

@@ -6,7 +6,7 @@
 //! Without a key, everything is checked that needs none: envelopes, signatures, hashes of
 //! ciphertext.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -16,7 +16,9 @@ use strongroom_backend::{Backend, ObjectInfo, ObjectName, Withheld};
 use strongroom_base::{
     ArenaId, Cancel, Location, Monitor, Problem, Progress, Severity, SnapshotId,
 };
-use strongroom_repository::objects::{is_missed, list_objects, list_strangers, twin};
+use strongroom_repository::objects::{
+    COLLECTIONS_FOLDER, SNAPSHOTS_FOLDER, is_missed, list_objects, list_strangers, twin,
+};
 use strongroom_repository::{
     Arrivals, ChunkIndex, ChunkReader, Collections, OwnRecord, Repository, RepositoryError,
     arena_bytes_of, find_useless, forged_configs, list_snapshots, read_vouchers, snapshot_object,
@@ -26,7 +28,8 @@ use crate::forget::find_lost_endings;
 use crate::health::audit::{Affected, audit_beside_others};
 use crate::health::bad::BadPlaces;
 use crate::health::census::{
-    Census, OpenSession, Unclaimed, date_sessions, missing_sequences, own_snapshot_gone,
+    Census, OpenSession, Unclaimed, date_sessions, find_spoilt, missing_sequences,
+    own_snapshot_gone,
 };
 use crate::health::fault::Fault;
 use crate::health::look::{Depth, Looked, Vouchable, look_at};
@@ -113,6 +116,23 @@ impl VerifyOutcome {
             && self.rolled_back.is_none()
             && self.lost_snapshots.iter().all(|lost| !lost.was_committed)
     }
+
+    /// What is wrong with what a snapshot needs, or with what is condemned: as long as there is any,
+    /// nothing is removed, because what is condemned may be needed to mend it. Everything that a
+    /// snapshot needs was asked for, so an arena of which nothing can be read is needed only if files
+    /// are not whole; and rubbish under the name of a key slot or a list of vouchers is needed by none.
+    pub fn forbids_removal(&self, is_condemned: &dyn Fn(ArenaId) -> bool) -> bool {
+        let matters = |(name, fault): &(ObjectName, Fault)| match (name.folder(), fault) {
+            (_, Fault::Unknown) => false,
+            (ARENAS_FOLDER, Fault::Beyond { .. } | Fault::Swapped { .. } | Fault::Planted) => {
+                ArenaName::of(name).is_some_and(|arena| is_condemned(arena.id))
+            }
+            ("" | ARENAS_FOLDER | SNAPSHOTS_FOLDER | COLLECTIONS_FOLDER, _) => true,
+            _ => false,
+        };
+        let rest = Self { faults: Vec::new(), ..self.clone() };
+        self.faults.iter().any(matters) || !rest.is_sound() || !self.is_complete()
+    }
 }
 
 /// Verifies what needs no key.
@@ -165,6 +185,11 @@ pub fn verify_within(
     for (id, error) in list.unreadable.iter().filter(|(_, error)| !error.is_withheld()) {
         let path = format!("snapshot {}", id.short());
         verifier.tell(Severity::Damage, &path, &error.to_string());
+        // Its envelope may be whole all the same.
+        let name = snapshot_object(*id);
+        if !verifier.outcome.faults.iter().any(|(faulty, _)| *faulty == name) {
+            verifier.outcome.faults.push((name, Fault::Beyond { why: error.to_string() }));
+        }
     }
     // An envelope of a known kind, and in it something that only a newer program knows.
     for (id, _) in &list.newer {
@@ -183,6 +208,8 @@ pub fn verify_within(
     }
     let own = OwnRecord::read(repository, monitor);
     let collections = Collections::read(repository)?;
+    let spoilt = find_spoilt(repository, &list)?;
+    verifier.outcome.unclaimed = verifier.census.unclaimed(repository.backend(), &spoilt);
     verifier.outcome.unclaimed.retain(|session| !collections.is_gone(session.id));
     verifier.outcome.missing_sequences = missing_sequences(repository, &list, &own, &collections);
     verifier.outcome.rolled_back = own_snapshot_gone(repository, &own, &collections);
@@ -297,9 +324,8 @@ impl<'v> Verifier<'v> {
         for name in &self.outcome.strangers {
             self.tell(Severity::Warning, name.as_str(), "not an object of the repository: ignored");
         }
-        let census = std::mem::take(&mut self.census);
-        self.outcome.open_sessions = census.open_sessions(self.backend);
-        self.outcome.unclaimed = census.unclaimed(self.backend);
+        self.outcome.open_sessions = self.census.open_sessions(self.backend);
+        self.outcome.unclaimed = self.census.unclaimed(self.backend, &BTreeSet::new());
         Ok(())
     }
 

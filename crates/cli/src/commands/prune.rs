@@ -111,7 +111,7 @@ fn doubted(found: &VerifyOutcome) -> CliError {
         format!(
             "nothing was removed, because the repository is not sound: {damaged} damaged, {lost} not whole"
         ),
-        "what was condemned may be needed to mend it: `strongroom prune --undo` brings it back; then run `strongroom verify`",
+        "run `strongroom repair`. What was condemned may be needed to mend it: if something stays lost, `strongroom prune --undo` brings it back, and the next `strongroom repair` uses it",
     )
 }
 

@@ -128,22 +128,21 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     if let Some(repository) = &repository {
         plan_removals(repository, &mut plan)?;
     }
-    for step in &plan.steps {
-        context.terminal.line(step_text(step))?;
-    }
     let outcome = if let Some(repository) = &repository {
         if !replicas.is_empty() {
             fetching.run(Known::Collections(&Collections::read(repository)?), &mut plan)?;
             fetching.run_needed(repository)?;
         }
-        if may_recover(&*backend)? {
+        if may_recover(repository)? {
             plan_recovery(repository, &mut plan, &monitor, &context.cancel)?;
-            report_lost_snapshots(context, &plan)?;
         }
+        report_steps(context, &plan)?;
+        report_lost_snapshots(context, &plan)?;
         let monitor = context.terminal.monitor(REPAIRED);
         repair(repository, &plan, &monitor, &context.cancel)?
     } else {
         fetching.run(Known::Nothing, &mut plan)?;
+        report_steps(context, &plan)?;
         let monitor = context.terminal.monitor(REPAIRED);
         repair_objects(&*backend, &plan, &monitor, &context.cancel)?
     };
@@ -251,13 +250,11 @@ fn show_plan(
         let monitor = context.terminal.monitor(Words::objects("checked"));
         plan_removals(repository, &mut plan)?;
         affected = Some(plan_losses(repository, &mut plan, &monitor, &context.cancel)?);
-        if may_recover(&**backend)? {
+        if may_recover(repository)? {
             plan_recovery(repository, &mut plan, &monitor, &context.cancel)?;
         }
     }
-    for step in &plan.steps {
-        context.terminal.line(step_text(step))?;
-    }
+    report_steps(context, &plan)?;
     report_lost_snapshots(context, &plan)?;
     context.terminal.json(&json!({
         "event": "plan",
@@ -311,6 +308,13 @@ fn mend_stores(
     context.terminal.line(format!("made {objects} again in stores that did not have them"))?;
     // The stores are members now.
     Ok((context.backend()?, made))
+}
+
+fn report_steps(context: &Context, plan: &RepairPlan) -> Result<(), CliError> {
+    for step in &plan.steps {
+        context.terminal.line(step_text(step))?;
+    }
+    Ok(())
 }
 
 fn report_lost_snapshots(context: &Context, plan: &RepairPlan) -> Result<(), CliError> {

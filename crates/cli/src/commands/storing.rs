@@ -14,6 +14,7 @@ use strongroom_catalog::Snapshot;
 use strongroom_engine::{BackupOptions, BackupOutcome, Profile};
 use strongroom_repository::{Compression, OwnRecord, PackOptions, Repository};
 use strongroom_source::SourceOptions;
+use strongroom_upkeep::OwnGone;
 
 use super::init;
 use crate::context::Context;
@@ -161,11 +162,15 @@ impl StoringArgs {
     ) -> Result<ExitCode, CliError> {
         warn_of_clocks(context, outcome);
         if let Some((id, sequence)) = outcome.rolled_back {
-            context.warn_of_rollback(id, sequence);
+            context.warn_of_rollback(OwnGone { id, sequence, is_damaged: false });
         }
         let mut event = summary_json(outcome, elapsed.as_secs_f64());
         if let (Value::Object(event), Value::Object(more)) = (&mut event, more) {
             event.extend(more);
+        }
+        // The summary is the last event.
+        if outcome.is_doubtful {
+            warn_of_doubt(context, outcome);
         }
         context.terminal.json(&event)?;
         for line in summary(outcome, elapsed) {
@@ -173,9 +178,6 @@ impl StoringArgs {
         }
         if self.stages {
             context.terminal.line(profile_line(&outcome.profile))?;
-        }
-        if outcome.is_doubtful {
-            warn_of_doubt(context, outcome);
         }
         Ok(match exit_of(outcome) {
             Exit::Incomplete if outcome.is_doubtful => exit_of_doubtful(),

@@ -250,7 +250,7 @@ fn report_sessions(context: &Context, outcome: &VerifyOutcome) -> Result<(), Cli
     if !outcome.unclaimed.is_empty() {
         let arenas = outcome.unclaimed.iter().map(|unclaimed| unclaimed.arenas).sum();
         context.terminal.line(format!(
-            "{} to no snapshot: a backup failed, or its snapshot was removed",
+            "{} to no snapshot: a backup failed, or its snapshot was removed or is damaged",
             counted(arenas, "arena belongs", "arenas belong")
         ))?;
     }
@@ -261,9 +261,10 @@ fn report_sessions(context: &Context, outcome: &VerifyOutcome) -> Result<(), Cli
 /// was opened.
 fn report_missing(context: &Context, outcome: &VerifyOutcome) -> Result<(), CliError> {
     for lost in &outcome.lost_snapshots {
-        let why = match lost.was_committed {
-            true => "was removed",
-            false => "was removed, or its backup failed when everything was stored",
+        let why = match (lost.is_spoilt, lost.was_committed) {
+            (true, _) => "is damaged beyond repair",
+            (false, true) => "was removed",
+            (false, false) => "was removed, or its backup failed when everything was stored",
         };
         context.terminal.line(format!(
             "{} {why}; its files are still there: `strongroom repair` commits it",

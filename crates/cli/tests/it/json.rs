@@ -697,3 +697,31 @@ fn stopped(book: &mut Book) {
     child.wait().unwrap();
     book.say(&world, "unlock", 0);
 }
+
+/// The table of the document has all exit codes, in the words of the help.
+#[test]
+fn kept_o8_the_document_has_every_exit_code() {
+    let document = fs::read_to_string(Path::new(SCHEMA).with_file_name("json.md")).unwrap();
+    let (_, table) = document.split_once("| `exit` | meaning |\n|---|---|\n").unwrap();
+    let rows = table.lines().map_while(|line| line.strip_prefix("| ")?.strip_suffix(" |"));
+    let rows: Vec<(&str, &str)> = rows.filter_map(|row| row.split_once(" | ")).collect();
+    let help = World::empty().say("--help").exits(0).out;
+    let (_, codes) = help.split_once("Exit codes:\n").unwrap();
+    let codes = codes.lines().map_while(|line| line.trim().split_once(' '));
+    let codes: Vec<(&str, &str)> = codes.map(|(code, words)| (code, words.trim())).collect();
+    assert_eq!(rows, codes);
+}
+
+/// A backup of which something is missing warns, and then sums up.
+#[test]
+fn kept_o8_the_last_line_is_the_summary() {
+    let world = World::with_tree(1);
+    let nowhere = world.path("nowhere");
+    let run =
+        world.run(["--json", "backup", world.tree().to_str().unwrap(), nowhere.to_str().unwrap()]);
+    let run = run.exits(3);
+    let events: Vec<Value> =
+        run.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(events.iter().any(|event| event["event"] == "problem"));
+    assert_eq!(events.last().unwrap()["event"], "summary");
+}

@@ -6,6 +6,8 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 
+use strongroom_testkit::Random;
+
 use crate::world::World;
 
 /// Three snapshots; the first was forgotten, and pruned.
@@ -85,6 +87,38 @@ fn kept_h4_a_verdict_is_written_again_from_its_copy() {
     }
     fs::remove_file(folder.join("1.verdict.copy")).unwrap();
     world.say("verify").exits(0).says("no damage was found");
+}
+
+/// Anybody who may store can leave it there, and so can a disk that was full.
+#[test]
+fn kept_o5_rubbish_that_nothing_needs_stops_no_prune_and_is_taken_away() {
+    const NAMES: [&str; 4] = [
+        "arenas/0123456789abcdef0123456789abcdef.0",
+        "keys/0123456789abcdef",
+        "vouchers/0123456789abcdef0123456789abcdef",
+        "manifests/0123456789abcdef0123456789abcdef",
+    ];
+    for rubbish in [Vec::new(), Random::new(5).noise(2000)] {
+        let world = pruned();
+        for name in NAMES {
+            let path = world.repository().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, &rubbish).unwrap();
+        }
+        world.say("forget latest~1").exits(0);
+        world.say("prune --later --max-unused 0").exits(0).says("condemned");
+        world.say("prune --later --max-unused 0").exits(0).says("removed 1 snapshot");
+        let run = world.say("verify").exits(4).says("`strongroom repair`");
+        for name in NAMES {
+            assert!(run.err.contains(name), "{name}: {}", run.err);
+        }
+        world.say("repair --keyless").exits(4);
+        world.say("repair").exits(0).says("4 objects taken away");
+        assert!(NAMES.iter().all(|name| !world.repository().join(name).exists()));
+        world.say("verify --data").exits(0).says("no damage was found");
+        world.say("repair").exits(0).says("nothing to repair");
+        world.restored(&world.of("latest"));
+    }
 }
 
 /// A name as a restore that was killed leaves it; no process has this number.

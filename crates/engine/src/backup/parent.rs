@@ -179,7 +179,8 @@ impl<'r> ParentDirectory<'r> {
 
     /// Whether there is any entry, or any that comes after those that were asked for.
     pub fn has_entries(&mut self, monitor: &dyn Monitor) -> bool {
-        self.is_ahead || self.advance(monitor)
+        self.is_ahead = self.is_ahead || self.advance(monitor);
+        self.is_ahead
     }
 
     fn advance(&mut self, monitor: &dyn Monitor) -> bool {

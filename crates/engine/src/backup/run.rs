@@ -9,10 +9,10 @@
 use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
-use strongroom_base::Cancel;
 use strongroom_base::regimes::{Regime, reached_if};
+use strongroom_base::{Cancel, Monitor};
 use strongroom_catalog::{Entry, EntryKind, Metadata, Recipe, Snapshot, TreeReader, Xattr};
 use strongroom_repository::ChunkReader;
 use strongroom_source::{EntryHandle, LeafKind, WalkEvent};
@@ -109,7 +109,8 @@ impl<'r> Run<'r, '_> {
                     self.queue.push(Step::LeftOut);
                 }
                 WalkEvent::Problem { path, error } => {
-                    self.tally.lost(&path, &error.to_string());
+                    let monitor = self.tally.monitor;
+                    self.tally.unread(&path, &error, || was_there(&mut parents, &path, monitor));
                     self.queue.push(Step::LeftOut);
                 }
             }
@@ -136,11 +137,11 @@ impl<'r> Run<'r, '_> {
         parents: &mut Vec<ParentDirectory<'r>>,
         root: Option<&Recipe>,
     ) -> Step {
-        if self.tally.sources.is_inside() {
-            self.tally.sources.something();
-        } else {
-            entry.write_path(&mut self.path);
-            self.tally.sources.enter(self.path.as_os_str().as_bytes(), parents.len());
+        entry.write_path(&mut self.path);
+        let path = self.path.as_os_str().as_bytes();
+        match self.tally.sources.is_inside() {
+            true => self.tally.sources.enter_below(path, parents.len()),
+            false => self.tally.sources.enter(path, parents.len()),
         }
         let (name, mut metadata) = (entry.name().to_vec(), entry.metadata());
         let above = parents.last_mut();
@@ -344,6 +345,24 @@ impl Queue {
         reached_if(waits && !has_room, Regime::AheadFull);
         if waits && has_room { None } else { self.pop() }
     }
+}
+
+/// Whether the parent has something at the path of a problem: in the directory that the walk is in, or
+/// under a name of it.
+fn was_there(parents: &mut [ParentDirectory<'_>], path: &Path, monitor: &dyn Monitor) -> bool {
+    let names = path.components().filter(|part| matches!(part, Component::Normal(_))).count();
+    let depth = parents.len();
+    let Some(directory) = parents.last_mut() else { return false };
+    if names < depth {
+        return names + 1 == depth && directory.has_entries(monitor);
+    }
+    let name = path.file_name().map(OsStrExt::as_bytes).unwrap_or_default();
+    let found = directory.find(name, monitor).filter(|_| names == depth);
+    found.is_some_and(|found| match &found.entry().kind {
+        EntryKind::Directory { tree, .. } => tree.stream_bytes() > 0,
+        EntryKind::File { content } => content.stream_bytes() > 0,
+        _ => true,
+    })
 }
 
 /// What a step holds: files under way, and bytes of them.

@@ -1,14 +1,27 @@
 //! Which of the given paths were reached, and whether anything was found there: a mount that is gone
-//! is an empty directory, and no empty backup may pass for a good one.
+//! is an empty directory, and no empty backup may pass for a good one. And what below them the last
+//! snapshot had and this one could not read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// At most this many paths are recorded as missing, and this many bytes of them; instead of more, the
+/// directories above them.
+const MISSING_MAX: usize = 64;
+const MISSING_BYTES_MAX: usize = 16 << 10;
+/// At most this many are remembered during the walk.
+const UNREAD_MAX: usize = 64 * MISSING_MAX;
 
 /// The given paths, as far as the walk has come.
 #[derive(Debug, Default)]
 pub struct Sources {
     found: BTreeMap<Vec<u8>, Found>,
-    /// Those that the parent lacks, and that the owner did not accept so.
+    /// Those at and below the given ones that the parent lacks, and that the owner did not accept so.
     were_missing: Vec<Vec<u8>>,
+    /// Those at and below the given ones of which something is not stored that was expected.
+    unread: BTreeSet<Vec<u8>>,
+    /// Directories below given ones that the parent lacks, which the walk is in, with their depths: so
+    /// far they are empty.
+    empty_again: Vec<(Vec<u8>, usize)>,
     /// The given directory that the walk is in.
     inside: Option<Inside>,
 }
@@ -39,7 +52,7 @@ impl Sources {
     /// Of these paths, none of which is below another.
     pub fn new(paths: &[Vec<u8>], were_missing: Vec<Vec<u8>>) -> Self {
         let found = paths.iter().map(|path| (path.clone(), Found::Nothing)).collect();
-        Self { found, were_missing, inside: None }
+        Self { found, were_missing, ..Self::default() }
     }
 
     /// Whether the walk is in a given directory.
@@ -56,8 +69,17 @@ impl Sources {
         }
     }
 
+    /// The walk enters a directory below the given one that it is in.
+    pub fn enter_below(&mut self, path: &[u8], depth: usize) {
+        self.something();
+        if self.were_missing.iter().any(|missing| missing == path) {
+            self.empty_again.push((path.to_vec(), depth));
+        }
+    }
+
     /// There is something in the given directory that the walk is in.
     pub fn something(&mut self) {
+        self.empty_again.clear();
         if let Some(inside) = self.inside.as_mut().filter(|inside| !inside.has_something) {
             inside.has_something = true;
             self.found.insert(inside.path.clone(), Found::It);
@@ -65,8 +87,12 @@ impl Sources {
     }
 
     /// The walk leaves a directory at this depth. Returns the path of a given one that is
-    /// empty and was not before.
+    /// empty and was not before, or of one below it that the parent lacks and that is empty.
     pub fn leave(&mut self, depth: usize, was_empty: impl FnOnce() -> bool) -> Option<Vec<u8>> {
+        if let Some((path, _)) = self.empty_again.pop_if(|(_, at)| *at == depth) {
+            self.unread.insert(path.clone());
+            return Some(path);
+        }
         let inside = self.inside.take_if(|inside| inside.depth == depth)?;
         let Inside { path, has_something, is_reported, .. } = inside;
         let is_known = has_something || is_reported;
@@ -99,16 +125,80 @@ impl Sources {
         }
     }
 
+    /// Something at or below a given path exists and could not be read. It is expected if the parent
+    /// had something there, or lacked it already.
+    pub fn unread(&mut self, path: &[u8], was_there: impl FnOnce() -> bool) {
+        self.empty_again.clear();
+        if !self.found.keys().any(|given| is_at_or_below(path, given)) {
+            return;
+        }
+        let mut is_known = false;
+        for missing in &self.were_missing {
+            is_known |= is_at_or_below(path, missing);
+            if is_at_or_below(path, missing) || is_at_or_below(missing, path) {
+                self.unread.insert(missing.clone());
+            }
+        }
+        if !is_known && was_there() {
+            self.unread.insert(path.to_vec());
+        }
+        if self.unread.len() > UNREAD_MAX {
+            let unread = std::mem::take(&mut self.unread);
+            self.unread = self.bounded(unread);
+        }
+    }
+
     /// A given path, if none at all was reached.
     pub fn none_reached(&self) -> Option<&[u8]> {
         let (first, _) = self.found.first_key_value()?;
         self.found.values().all(|found| *found == Found::Nothing).then_some(first)
     }
 
-    /// Those of which nothing is stored, although something was expected.
+    /// Those of which something is not stored that was expected: given ones, and such as are below.
     pub fn missing(self) -> Vec<Vec<u8>> {
-        let missing = self.found.into_iter().filter(|(_, found)| *found != Found::It);
-        missing.map(|(path, _)| path).collect()
+        let missing = self.found.iter().filter(|(_, found)| **found != Found::It);
+        let missing: BTreeSet<Vec<u8>> = missing.map(|(path, _)| path.clone()).collect();
+        let unread = self.unread.iter().cloned();
+        self.bounded(missing.into_iter().chain(unread).collect()).into_iter().collect()
+    }
+
+    /// The same with directories instead of what is below them, until these are few: as long as
+    /// something below one cannot be read, the directory counts as missing.
+    fn bounded(&self, mut paths: BTreeSet<Vec<u8>>) -> BTreeSet<Vec<u8>> {
+        let depth = |path: &[u8]| path.iter().filter(|byte| **byte == b'/').count();
+        loop {
+            let all = paths.clone();
+            let above = |path: &Vec<u8>| {
+                all.iter().any(|other| other != path && is_at_or_below(path, other))
+            };
+            paths.retain(|path| !above(path));
+            let bytes: usize = paths.iter().map(Vec::len).sum();
+            let may_rise = |path: &Vec<u8>| !self.found.contains_key(path);
+            let deepest = paths.iter().filter(|path| may_rise(path)).map(|path| depth(path)).max();
+            let Some(deepest) = deepest else { return paths };
+            if paths.len() <= MISSING_MAX && bytes <= MISSING_BYTES_MAX {
+                return paths;
+            }
+            let rise = |path: Vec<u8>| match may_rise(&path) && depth(&path) == deepest {
+                true => parent_of(&path).to_vec(),
+                false => path,
+            };
+            paths = paths.into_iter().map(rise).collect();
+        }
+    }
+}
+
+/// Whether a path is another one, or below it.
+fn is_at_or_below(path: &[u8], above: &[u8]) -> bool {
+    let rest = path.strip_prefix(above);
+    rest.is_some_and(|rest| rest.is_empty() || above == b"/" || rest[0] == b'/')
+}
+
+/// The directory that a path is in.
+fn parent_of(path: &[u8]) -> &[u8] {
+    match path.iter().rposition(|byte| *byte == b'/') {
+        None | Some(0) => b"/",
+        Some(end) => &path[..end],
     }
 }
 
@@ -168,5 +258,62 @@ mod tests {
         found.lost(b"/a/file");
         assert_eq!(found.leave(1, || false), None);
         assert_eq!(found.none_reached(), None);
+    }
+
+    /// A walk through `/a`, in which these cannot be read; those in the second list were there before.
+    fn unread(were_missing: &[&str], paths: &[&str], were_there: &[&str]) -> Vec<String> {
+        let mut found = sources(were_missing);
+        for given in ["/a", "/b", "/file"] {
+            found.enter(given.as_bytes(), 1);
+            found.something();
+            found.leave(1, || false);
+        }
+        for path in paths {
+            found.unread(path.as_bytes(), || were_there.contains(path));
+        }
+        found.missing().into_iter().map(|path| String::from_utf8(path).unwrap()).collect()
+    }
+
+    #[test]
+    fn kept_o6_what_was_there_and_cannot_be_read_is_missing_until_it_is_read() {
+        let nothing: [&str; 0] = [];
+        assert_eq!(unread(&[], &["/a/x"], &[]), nothing, "it never could be read");
+        assert_eq!(unread(&[], &["/a/x", "/a/y"], &["/a/x"]), ["/a/x"]);
+        assert_eq!(unread(&[], &["/c/x"], &["/c/x"]), nothing, "it was not given");
+        // The next nights.
+        assert_eq!(unread(&["/a/x"], &["/a/x"], &[]), ["/a/x"]);
+        assert_eq!(unread(&["/a/x"], &["/a/x/deep"], &[]), ["/a/x"]);
+        assert_eq!(unread(&["/a/x/deep"], &["/a/x"], &[]), ["/a/x/deep"]);
+        assert_eq!(unread(&["/a/x"], &["/a/xy"], &[]), nothing);
+        assert_eq!(unread(&["/a/x"], &[], &[]), nothing, "it was read, or removed");
+        // What is above has all of it.
+        assert_eq!(unread(&["/a/x/deep"], &["/a/x"], &["/a/x"]), ["/a/x"]);
+    }
+
+    #[test]
+    fn kept_o6_many_that_cannot_be_read_are_recorded_as_the_directories_above() {
+        let many: Vec<String> = (0..5000).map(|n| format!("/a/{}/{n}", n % 3)).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert_eq!(unread(&[], &many, &many), ["/a/0", "/a/1", "/a/2"]);
+        let many: Vec<String> = (0..5000).map(|n| format!("/a/{n}/file")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert_eq!(unread(&[], &many, &many), ["/a"]);
+        assert_eq!(unread(&["/a"], &many[..1], &[]), ["/a"]);
+    }
+
+    #[test]
+    fn kept_o6_what_the_parent_lacks_and_is_empty_is_still_missing() {
+        let mut found = sources(&["/a/x"]);
+        found.enter(b"/a", 1);
+        found.enter_below(b"/a/x", 2);
+        assert_eq!(found.leave(2, || true), Some(b"/a/x".to_vec()));
+        assert_eq!(found.leave(1, || true), None);
+        assert!(found.missing().contains(&b"/a/x".to_vec()));
+        let mut found = sources(&["/a/x"]);
+        found.enter(b"/a", 1);
+        found.enter_below(b"/a/x", 2);
+        found.something();
+        assert_eq!(found.leave(2, || true), None);
+        assert!(!found.missing().contains(&b"/a/x".to_vec()));
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use strongroom_base::{Monitor, Problem, Progress, Severity};
 use strongroom_catalog::SnapshotStats;
 use strongroom_repository::WriteStats;
-use strongroom_source::ExcludeReason;
+use strongroom_source::{ExcludeReason, SourceError};
 
 use super::sources::Sources;
 use super::totals::Totals;
@@ -85,6 +85,15 @@ impl<'r> Tally<'r> {
     pub fn lost(&mut self, path: &Path, message: &str) {
         self.sources.lost(path.as_os_str().as_bytes());
         self.problem(path, message);
+    }
+
+    /// The same of something that exists and could not be read. It is missing if the parent had it.
+    pub fn unread(&mut self, path: &Path, error: &SourceError, was_there: impl FnOnce() -> bool) {
+        self.lost(path, &error.to_string());
+        // What was removed meanwhile is not expected any more.
+        if !matches!(error, SourceError::Vanished { .. }) {
+            self.sources.unread(path.as_os_str().as_bytes(), was_there);
+        }
     }
 
     /// A given path is empty, and was not before.

@@ -73,6 +73,13 @@ pub struct NewFile {
     pub racy: bool,
 }
 
+impl NewFile {
+    /// Whether the parent has content of it.
+    fn had_content(&self) -> bool {
+        self.before.as_ref().is_some_and(|before| before.stream_bytes() > 0)
+    }
+}
+
 /// A directory that is being walked.
 struct Frame<'r> {
     name: Vec<u8>,
@@ -303,7 +310,7 @@ impl<'r, 'w> Trees<'r, 'w> {
                     tally.bytes(bytes, self.writer.stats());
                 }
                 Reading::Failed(error) => {
-                    tally.lost(&file.path, &error.to_string());
+                    tally.unread(&file.path, &error, || file.had_content());
                     self.left_out();
                     return Ok(());
                 }
@@ -323,6 +330,7 @@ impl<'r, 'w> Trees<'r, 'w> {
         }
         if !self.cancel.is_cancelled() {
             tally.lost(&file.path, "it could not be read to its end");
+            tally.sources.unread(file.path.as_os_str().as_bytes(), || file.had_content());
         }
         self.left_out();
         Ok(())

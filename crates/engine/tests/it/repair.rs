@@ -321,3 +321,53 @@ fn a_lost_copy_is_no_source() {
     assert!(outcome.lost.contains(&names[1]));
     assert!(backend.snapshot() == objects);
 }
+
+/// Rubbish is taken away only if it is certain that nothing needs it.
+#[test]
+fn kept_o5_rubbish_stays_if_something_may_need_it() {
+    type Spoil = fn(&mut Objects);
+    let world = World::new(182);
+    world.backup();
+    let rubbish = ObjectName::parse("arenas/0123456789abcdef0123456789abcdef.0").unwrap();
+    let cases: [(&str, Spoil, bool); 4] = [
+        ("alone", |_| {}, true),
+        (
+            "beside an arena that is needed and damaged",
+            |objects| {
+                let arena = names_in(objects, "arenas").into_iter().rfind(is_of_data).unwrap();
+                Change::Zeros.on_object(objects, &arena);
+            },
+            false,
+        ),
+        (
+            "beside a snapshot that cannot be read",
+            |objects| {
+                let snapshot = names_in(objects, "snapshots").remove(0);
+                Change::Zeros.on_object(objects, &snapshot);
+            },
+            false,
+        ),
+        (
+            "while a backup that began has not ended",
+            |objects| {
+                let session = "sessions/0123456789abcdef0123456789abcdef";
+                objects.insert(ObjectName::parse(session).unwrap(), b"torn".to_vec());
+            },
+            false,
+        ),
+    ];
+    for (what, spoil, is_taken) in cases {
+        let mut objects = world.objects.snapshot();
+        objects.insert(rubbish.clone(), vec![7; 3000]);
+        spoil(&mut objects);
+        let before: BTreeSet<ObjectName> = objects.keys().cloned().collect();
+        let (backend, repository, outcome) = repaired(&world, &objects);
+        assert_eq!(outcome.taken_away, u64::from(is_taken), "{what}");
+        assert_eq!(outcome.lost.contains(&rubbish), !is_taken, "{what}");
+        let after = backend.snapshot();
+        assert_eq!(!after.contains_key(&rubbish), is_taken, "{what}");
+        let gone = before.into_iter().filter(|name| !after.contains_key(name));
+        assert_eq!(gone.filter(|name| *name != rubbish).collect::<Vec<_>>(), [], "{what}");
+        assert_eq!(check_all(&repository).is_sound(), is_taken, "{what}");
+    }
+}

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use strongroom_arena::envelope::{self, HEADROOM};
 use strongroom_arena::{ArenaContent, ArenaName, CacheLimits, ListedArenas};
-use strongroom_backend::{Backend, MemoryBackend, ObjectName, Withheld};
+use strongroom_backend::{Backend, MemoryBackend, ObjectName, Withheld, read_all};
 use strongroom_base::{Cancel, Severity, Silent};
 use strongroom_repository::{ErrorKind, Hold, Repository, RepositoryError, list_snapshots};
 use strongroom_testkit::damage::names_in;
@@ -14,9 +15,9 @@ use strongroom_testkit::{
     CallKind, Gives, Image, Listener, Random, RecordingBackend, WithholdingBackend,
 };
 use strongroom_upkeep::{
-    AuditOptions, ForgetOptions, Periods, Policy, PruneOptions, VerifyDepth, audit_replica, forget,
-    hold, judge, may_recover, plan_losses, plan_recovery, plan_repair, prune, repair, replicate,
-    verify, verify_objects, verify_within,
+    AuditOptions, ForgetOptions, Periods, Policy, PruneOptions, RepairPlan, VerifyDepth,
+    audit_replica, forget, hold, judge, may_recover, plan_losses, plan_recovery, plan_repair,
+    prune, repair, replicate, verify, verify_objects, verify_within,
 };
 
 use crate::domains::put_only;
@@ -105,7 +106,7 @@ fn kept_1_6_what_waits_in_an_archive_is_neither_damaged_nor_lost() {
         assert_eq!((plan.steps.len(), plan.waiting.len()), (0, asleep), "{what}: {plan:?}");
         let affected = plan_losses(&repository, &mut plan, &Silent, &Cancel::new()).unwrap();
         assert_eq!((affected.len(), plan.steps.len()), (0, 0), "{what}");
-        if may_recover(&*place).unwrap() {
+        if may_recover(&repository).unwrap() {
             plan_recovery(&repository, &mut plan, &Silent, &Cancel::new()).unwrap();
         }
         assert_eq!(plan.lost_snapshots, [], "{what}");
@@ -435,4 +436,48 @@ fn kept_1_8_verify_reads_in_proportion_to_what_is_stored() {
     let progress = listener.last_progress();
     assert!(progress.files >= found.objects + 4 * 1500, "{progress:?}");
     assert_eq!(Some(progress.files), progress.files_total);
+}
+
+/// A snapshot that cannot be read now may be read one day: nothing takes its place.
+#[test]
+fn kept_o7_what_cannot_be_read_now_is_not_committed_again() {
+    let world = history(990);
+    let name = names_in(&world.objects.snapshot(), "snapshots").remove(1);
+    let newer = {
+        let mut object = read_all(&*world.objects, &name).unwrap();
+        let mut header = envelope::peek(&object).unwrap();
+        let trailer = header.layout().trailer;
+        header.required_features = 1;
+        object[..HEADROOM].copy_from_slice(&header.pack());
+        object[trailer..].copy_from_slice(&header.pack());
+        object
+    };
+    let before = world.objects.snapshot();
+    let cases = [(Gives::Archived, None), (Gives::Forbidden, None), (Gives::All, Some(newer))];
+    for (gives, object) in cases {
+        let what = format!("{gives:?}, {}", object.is_some());
+        let objects = Arc::new(MemoryBackend::from_snapshot(before.clone()));
+        if let Some(object) = &object {
+            objects.replace(&name, object).unwrap();
+        }
+        let withheld = name.clone();
+        let rule = move |asked: &ObjectName| if *asked == withheld { gives } else { Gives::All };
+        let place = Arc::new(WithholdingBackend::new(objects.clone(), rule));
+        let repository = world.open_over(place).unwrap();
+        let mut plan = RepairPlan::default();
+        plan_recovery(&repository, &mut plan, &Silent, &Cancel::new()).unwrap();
+        assert_eq!(plan.lost_snapshots, [], "{what}");
+        let found = verify(&repository, DEPTHS[0], &Silent, &Cancel::new()).unwrap();
+        assert_eq!(found.lost_snapshots, [], "{what}");
+        // What was planned while it was rubbish is not done when it is not.
+        let rubbish = Arc::new(MemoryBackend::from_snapshot(before.clone()));
+        rubbish.replace(&name, b"").unwrap();
+        let spoilt = world.open_over(rubbish).unwrap();
+        plan_recovery(&spoilt, &mut plan, &Silent, &Cancel::new()).unwrap();
+        assert_eq!(plan.lost_snapshots.len(), 1, "{what}");
+        let outcome = repair(&repository, &plan, &Silent, &Cancel::new()).unwrap();
+        assert_eq!(outcome.recovered, 0, "{what}");
+        let expected = object.as_ref().unwrap_or(&before[&name]);
+        assert_eq!(objects.snapshot()[&name], *expected, "{what}");
+    }
 }

@@ -17,7 +17,7 @@ use super::{PruneOptions, PruneOutcome, Stage, prune_until};
 use crate::reader::reader_of_everything;
 use crate::verify::{VerifyDepth, VerifyOutcome, verify};
 
-/// Removes what an earlier prune condemned, if the repository is sound, and condemns what no snapshot
+/// Removes what an earlier prune condemned, if nothing that snapshots need is damaged, and condemns what no snapshot
 /// needs now. The next prune removes it.
 ///
 /// # Errors
@@ -31,9 +31,9 @@ pub fn prune_later(
 ) -> Result<Later, RepositoryError> {
     let open = Collections::read_settled(repository)?.open;
     // What is decided is final, and was asked about before.
-    if !options.dry_run && open.is_some_and(|open| !open.decided) {
+    if let Some(open) = open.filter(|open| !options.dry_run && !open.decided) {
         let found = verify(repository, VerifyDepth::Structure, monitor, cancel)?;
-        if !found.is_sound() || !found.is_complete() {
+        if found.forbids_removal(&|arena| open.selection.slots.0.contains_key(&arena)) {
             return Ok(Later::Doubted(Box::new(found)));
         }
     }

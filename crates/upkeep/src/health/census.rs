@@ -11,10 +11,12 @@ use strongroom_arena::envelope::format::{HEADER_BYTES, Header};
 use strongroom_arena::{ARENAS_FOLDER, ArenaContent, ArenaName, Origin};
 use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName};
 use strongroom_base::{ArenaId, Monitor, SnapshotId, Timestamp};
-use strongroom_repository::objects::{SESSIONS_FOLDER, SNAPSHOTS_FOLDER, list_objects};
+use strongroom_repository::objects::{
+    SESSIONS_FOLDER, SNAPSHOTS_FOLDER, bytes_max_of, list_objects, read_whole,
+};
 use strongroom_repository::{
-    Collections, OwnRecord, Repository, SessionHead, SnapshotList, list_sealed, list_sessions,
-    session_object, snapshot_object,
+    Collections, ErrorKind, OwnRecord, Repository, SessionHead, SnapshotList, list_sealed,
+    list_sessions, open_snapshot, session_object, snapshot_object,
 };
 
 /// A session that has not ended: its writer is at work, or was interrupted.
@@ -31,7 +33,7 @@ pub struct OpenSession {
 }
 
 /// A session that stored arenas and has neither a snapshot nor an object of its own: it was given
-/// up, or its snapshot was removed.
+/// up, or its snapshot was removed or is damaged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unclaimed {
     /// Its name, and that of the snapshot that it may have made.
@@ -42,6 +44,8 @@ pub struct Unclaimed {
     pub arenas: u64,
     /// Those of them that hold trees and recipes.
     pub metadata: BTreeSet<ArenaId>,
+    /// Whether its snapshot's object exists and is only rubbish: see [`find_spoilt`].
+    pub is_spoilt: bool,
 }
 
 /// What a session stored.
@@ -57,7 +61,7 @@ struct Stored {
 pub struct Census {
     snapshots: HashSet<SnapshotId>,
     sessions: BTreeSet<SnapshotId>,
-    /// What sessions stored whose snapshots do not exist.
+    /// What each session stored.
     stored: BTreeMap<SnapshotId, Stored>,
 }
 
@@ -91,9 +95,6 @@ impl Census {
     /// Takes note of what the header of an arena says.
     pub fn note(&mut self, name: &ObjectName, origin: Origin) {
         let Some(arena) = ArenaName::of(name) else { return };
-        if self.snapshots.contains(&origin.session) {
-            return;
-        }
         let stored = self.stored.entry(origin.session).or_default();
         stored.sequence = stored.sequence.max(origin.sequence);
         stored.arenas += 1;
@@ -115,21 +116,54 @@ impl Census {
         .collect()
     }
 
-    /// The sessions that stored something and have no object at all. A session that began, or that
-    /// committed, since the listing is none of them.
-    pub fn unclaimed(&self, backend: &dyn Backend) -> Vec<Unclaimed> {
+    /// The sessions that stored something and have no object at all, or nothing but what is spoilt.
+    /// A session that began, or that committed, since the listing is none of them.
+    pub fn unclaimed(
+        &self,
+        backend: &dyn Backend,
+        spoilt: &BTreeSet<SnapshotId>,
+    ) -> Vec<Unclaimed> {
         let no_session = self.stored.iter().filter(|(id, _)| !self.sessions.contains(id));
-        let gone = no_session.filter(|(id, _)| {
-            !exists(backend, &session_object(**id)) && !exists(backend, &snapshot_object(**id))
+        let without = no_session.filter(|(id, _)| {
+            spoilt.contains(id)
+                || !self.snapshots.contains(id) && !exists(backend, &snapshot_object(**id))
         });
+        let gone = without.filter(|(id, _)| !exists(backend, &session_object(**id)));
         gone.map(|(id, stored)| Unclaimed {
             id: *id,
             sequence: stored.sequence,
             arenas: stored.arenas,
             metadata: stored.metadata.clone(),
+            is_spoilt: spoilt.contains(id),
         })
         .collect()
     }
+}
+
+/// Snapshots whose objects exist, and of which nothing can be read any more although the medium gives
+/// every byte: emptied, cut, overwritten. They are as gone as those that were removed. What is withheld,
+/// what a newer program made, and what the owner has forgotten is none of them.
+pub fn find_spoilt(
+    repository: &Repository,
+    list: &SnapshotList,
+) -> Result<BTreeSet<SnapshotId>, BackendError> {
+    let mut spoilt = BTreeSet::new();
+    for (id, error) in &list.unreadable {
+        if error.kind() != ErrorKind::Damaged || list.wishes.forget(*id) {
+            continue;
+        }
+        let arena_bytes = repository.config.arena_bytes;
+        let is_given = match read_whole(repository.backend(), &snapshot_object(*id), arena_bytes) {
+            Ok(object) => object.refused_bytes == 0,
+            Err(BackendError::TooLarge { .. }) => true,
+            Err(error) if error.is_not_found() || error.is_damage() || error.is_withheld() => false,
+            Err(error) => return Err(error),
+        };
+        if is_given {
+            spoilt.insert(*id);
+        }
+    }
+    Ok(spoilt)
 }
 
 /// Takes note of when sessions began, as far as the key at hand proves it.
@@ -209,14 +243,35 @@ pub fn own_snapshot_gone(
     own.newest.filter(|id| is_missing(id) && !collections.is_gone(*id))
 }
 
-/// The same, from what this machine remembers; and what sequence the snapshot had.
-pub fn find_rolled_back(
-    repository: &Repository,
-    monitor: &dyn Monitor,
-) -> Option<(SnapshotId, u64)> {
+/// The last snapshot that a machine made, which the repository does not give back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OwnGone {
+    /// Its name.
+    pub id: SnapshotId,
+    /// Its sequence.
+    pub sequence: u64,
+    /// Whether there is an object of it that cannot be read: it is damaged, not removed.
+    pub is_damaged: bool,
+}
+
+/// The same, from what this machine remembers, or that it is damaged. `latest` would pass over either
+/// without a word.
+pub fn find_rolled_back(repository: &Repository, monitor: &dyn Monitor) -> Option<OwnGone> {
     let own = OwnRecord::read(repository, monitor);
-    // Mostly it is there, and nothing more is asked.
-    own_snapshot_gone(repository, &own, &Collections::default())?;
+    let newest = own.newest?;
+    let gone = |is_damaged| OwnGone { id: newest, sequence: own.sequence, is_damaged };
+    let name = snapshot_object(newest);
+    let bytes_max = bytes_max_of(&name, repository.config.arena_bytes);
+    let is_damaged = match repository.backend().read(&name, 0, bytes_max as usize) {
+        Ok(object) => {
+            // Mostly it can be read, and nothing more is asked.
+            let opened = open_snapshot(repository, newest, &object);
+            opened.err().filter(|error| error.kind() == ErrorKind::Damaged)?;
+            true
+        }
+        Err(error) if error.is_not_found() => false,
+        Err(_) => return None,
+    };
     let collections = Collections::read(repository).ok()?;
-    own_snapshot_gone(repository, &own, &collections).map(|id| (id, own.sequence))
+    (!collections.is_gone(newest)).then(|| gone(is_damaged))
 }

@@ -1,4 +1,4 @@
-//! Snapshots that were removed and whose trees still exist.
+//! Snapshots that were removed, or are damaged beyond repair, and whose trees still exist.
 //!
 //! A session without a snapshot was given up, or its snapshot was removed. Its metadata decides: a
 //! backup that came to its end has written the tree of `/`, and no other tree names that. What a
@@ -23,7 +23,7 @@ use super::bad::BadPlaces;
 use super::census::Unclaimed;
 use super::presence::Presence;
 
-/// A snapshot that was removed, as far as it can be made again.
+/// A snapshot that was removed or is damaged, as far as it can be made again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LostSnapshot {
     /// Its name, which is that of the session that made it.
@@ -37,8 +37,20 @@ pub struct LostSnapshot {
     /// The machine; empty if no other snapshot has these paths.
     pub host: String,
     /// Whether it was certainly committed once: no other snapshot has its sequence, and a later one
-    /// is known. Otherwise its backup may have failed at the last step.
+    /// is known; or its object is still there. Otherwise its backup may have failed at the last step.
     pub was_committed: bool,
+    /// Whether its object is still there, damaged beyond repair.
+    pub is_spoilt: bool,
+}
+
+impl LostSnapshot {
+    /// Why it cannot be read.
+    pub fn why_gone(&self) -> &'static str {
+        match self.is_spoilt {
+            true => "it is damaged beyond repair; its files are still there",
+            false => "it was removed without having been forgotten",
+        }
+    }
 }
 
 /// What a tree of `/` is recognised by.
@@ -66,7 +78,7 @@ pub fn find_lost(
     for session in unclaimed {
         let is_remembered = known.own_newest == Some(session.id);
         let is_missing = known.missing.iter().any(|gap| gap.contains(&session.sequence));
-        let was_committed = is_remembered || (own.is_empty() && is_missing);
+        let was_committed = is_remembered || session.is_spoilt || (own.is_empty() && is_missing);
         let others = &others;
         let finder =
             Finder { repository, reader, session, others, is_remembered, was_committed, cancel };
@@ -197,7 +209,8 @@ impl Finder<'_> {
         entries: &[Entry],
     ) -> Result<Option<LostSnapshot>, RepositoryError> {
         let root = Recipe { depth: 0, refs: vec![chunk] };
-        let (id, sequence) = (self.session.id, self.session.sequence);
+        let Unclaimed { id, sequence, is_spoilt, .. } = *self.session;
+        let was_committed = self.was_committed;
         let itself = Snapshot { root: root.clone(), ..Snapshot::empty(id) };
         if !self.has_a_file(&itself)? {
             return Ok(None);
@@ -209,17 +222,23 @@ impl Finder<'_> {
             let leads = |path: &Vec<u8>| leads_somewhere(&itself, path, self.reader);
             if !other.paths.is_empty() && all(other.paths.iter().map(leads))? {
                 let (paths, host) = (other.paths.clone(), other.host.clone());
-                let was_committed = self.was_committed;
-                let found = LostSnapshot { id, sequence, root, paths, host, was_committed };
-                return Ok(Some(found));
+                return Ok(Some(LostSnapshot {
+                    id,
+                    sequence,
+                    root,
+                    paths,
+                    host,
+                    was_committed,
+                    is_spoilt,
+                }));
             }
         }
         if !self.is_remembered {
             return Ok(None);
         }
         let paths = vec![self.top(entries)?];
-        let (host, was_committed) = (String::new(), self.was_committed);
-        Ok(Some(LostSnapshot { id, sequence, root, paths, host, was_committed }))
+        let host = String::new();
+        Ok(Some(LostSnapshot { id, sequence, root, paths, host, was_committed, is_spoilt }))
     }
 
     /// False for what a backup wrote that was stopped before its first file.

@@ -13,6 +13,7 @@ use strongroom_repository::{
     refuse_newer, snapshot_object,
 };
 
+use super::rubbish::plan_to_take_away;
 use crate::health::fault::{Fault, look_whole};
 use crate::health::lost::LostSnapshot;
 
@@ -53,7 +54,7 @@ pub enum RepairStep {
         /// What is wrong with it.
         why: String,
     },
-    /// Remove an object that only the owner makes, and that is of no use: planted, or lost. Needs the
+    /// Remove an object that is of no use: planted, or lost, and no snapshot names it. Needs the
     /// owner's key.
     TakeAway {
         /// The object.
@@ -173,8 +174,9 @@ fn claims_newness(object: &[u8]) -> bool {
     ends.into_iter().flatten().any(newness::claims_newness)
 }
 
-/// Adds to a plan what is of no use under the names of what only the owner makes, instead of what the
-/// plan would do with it, and the snapshots that do not count. Any other key changes nothing.
+/// Adds to a plan what is of no use under the names of what only the owner makes, and what is rubbish
+/// under a name that no snapshot has, instead of what the plan would do with it; and the snapshots that
+/// do not count. Any other key changes nothing.
 pub fn plan_removals(
     repository: &Repository,
     plan: &mut RepairPlan,
@@ -200,7 +202,7 @@ pub fn plan_removals(
     // One that is held stays until it is released.
     let late = list.late.iter().filter(|late| list.wishes.hold(late.id).is_none());
     plan.steps.extend(late.map(|late| RepairStep::Forget { snapshot: late.id }));
-    Ok(())
+    plan_to_take_away(repository, plan)
 }
 
 /// What was found in every object.

@@ -1,34 +1,42 @@
-//! Committing again snapshots that were removed.
+//! Committing again snapshots that were removed, or are damaged beyond repair.
 //!
 //! The trees still exist; what only the snapshot had said is lost: when it was made, whether it was
 //! complete, how many files it had. A recovered snapshot has its old name and sequence, the label
 //! `recovered`, and counts as incomplete: so it is never `latest`, and nothing is deleted for it. It is
 //! held, because rules would drop it as incomplete although nothing later may have what it has.
 
+use std::collections::BTreeSet;
+
 use strongroom_arena::CacheLimits;
-use strongroom_backend::Backend;
 use strongroom_base::{Cancel, Monitor, Timestamp};
 use strongroom_catalog::{Recipe, Snapshot, SnapshotStats};
 use strongroom_repository::{
     ChunkReader, Collections, Found, Hold, OwnRecord, Repository, RepositoryError, Session,
-    SnapshotEvent, SnapshotWalk, list_snapshots, read_vouchers,
+    SnapshotEvent, SnapshotWalk, list_snapshots, read_vouchers, snapshot_object,
 };
 
-use super::plan::RepairPlan;
+use super::plan::{RepairPlan, RepairStep};
 use crate::forget::hold;
-use crate::health::census::{Census, missing_sequences};
+use crate::health::census::{Census, find_spoilt, missing_sequences};
 use crate::health::lost::{Known, LostSnapshot, find_lost};
 use crate::reader::reader_of_everything;
 
 /// The label of a recovered snapshot.
 const LABEL: &str = "recovered";
 
-/// Whether a snapshot may have been removed: then it is worth asking [`plan_recovery`]. Needs no key.
-pub fn may_recover(backend: &dyn Backend) -> Result<bool, RepositoryError> {
-    Ok(!Census::take(backend)?.unclaimed(backend).is_empty())
+/// Whether a snapshot may have been removed, or is damaged beyond repair: then it is worth asking
+/// [`plan_recovery`].
+pub fn may_recover(repository: &Repository) -> Result<bool, RepositoryError> {
+    let spoilt = match repository.keys.can_read() {
+        true => find_spoilt(repository, &list_snapshots(repository)?)?,
+        false => BTreeSet::new(),
+    };
+    let backend = repository.backend();
+    Ok(!Census::take(backend)?.unclaimed(backend, &spoilt).is_empty())
 }
 
-/// Adds to a plan the snapshots that were removed and can be made again. Needs a key that reads.
+/// Adds to a plan the snapshots that were removed or are damaged, and can be made again. Needs a key
+/// that reads.
 pub fn plan_recovery(
     repository: &Repository,
     plan: &mut RepairPlan,
@@ -39,10 +47,16 @@ pub fn plan_recovery(
     reader.store().trust(read_vouchers(repository)?);
     let census = Census::take(repository.backend())?;
     plan.lost_snapshots = find_removed(repository, &reader, &census, monitor, cancel)?;
+    let spoilt = plan.lost_snapshots.iter().filter(|lost| lost.is_spoilt);
+    let spoilt: Vec<_> = spoilt.map(|lost| snapshot_object(lost.id)).collect();
+    plan.steps.retain(|step| match step {
+        RepairStep::Lost { name, .. } => !spoilt.contains(name),
+        _ => true,
+    });
     Ok(())
 }
 
-/// Snapshots that were removed, and that no verdict had forgotten.
+/// Snapshots that were removed or are damaged beyond repair, and that no verdict had forgotten.
 pub fn find_removed(
     repository: &Repository,
     reader: &ChunkReader,
@@ -50,10 +64,11 @@ pub fn find_removed(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<Vec<LostSnapshot>, RepositoryError> {
-    let mut unclaimed = census.unclaimed(repository.backend());
+    let list = list_snapshots(repository)?;
+    let spoilt = find_spoilt(repository, &list)?;
+    let mut unclaimed = census.unclaimed(repository.backend(), &spoilt);
     let collections = Collections::read(repository)?;
     unclaimed.retain(|session| !collections.is_gone(session.id));
-    let list = list_snapshots(repository)?;
     let own = OwnRecord::read(repository, monitor);
     let missing = &missing_sequences(repository, &list, &own, &collections);
     let snapshots = list.readable();
@@ -89,7 +104,10 @@ pub fn recover(
     if let Some(open) = &session.collections.open {
         return Err(RepositoryError::OpenCollection { collection: open.number });
     }
-    session.commit(&snapshot)?;
+    match lost.is_spoilt {
+        true => session.commit_again(&snapshot)?,
+        false => session.commit(&snapshot)?,
+    };
     // It counts as incomplete, and the rules would drop it for the next one that is whole.
     if lost.was_committed && repository.keys.owner.is_some() {
         let reason = "it was lost, and a repair has committed it again".to_owned();

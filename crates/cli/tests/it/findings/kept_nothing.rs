@@ -137,6 +137,84 @@ fn kept_1_4_one_source_of_two_that_is_gone_costs_none_of_its_files() {
     assert_eq!(snapshots(&world), 1);
 }
 
+/// A directory below a source that cannot be opened any more, and a file that cannot be read: nothing
+/// that was good goes, on any night, until they can be read again or the owner says so.
+#[test]
+fn kept_o6_what_cannot_be_read_any_more_freezes_the_rules() {
+    let cannot = (!is_root() || !has_program("setpriv")).then_some("setpriv is for root");
+    if skipped("another user", cannot) {
+        return;
+    }
+    for (unreadable, is_removed) in [("dir", false), ("dir/file 1", false), ("dir", true)] {
+        let world = with_profile(NIGHT);
+        let tree = world.tree();
+        fs::create_dir_all(tree.join("dir")).unwrap();
+        // It never could be read, and freezes nothing.
+        fs::create_dir_all(tree.join("never/below")).unwrap();
+        for number in 0..3 {
+            fs::write(tree.join(format!("dir/file {number}")), "content").unwrap();
+        }
+        let copy = world.path("strongroom");
+        fs::copy(program(), &copy).unwrap();
+        fs::set_permissions(world.folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let owner = ["-hR", "65534:65534"];
+        let owned = Command::new("chown").args(owner).arg(world.folder.path()).status();
+        assert!(owned.unwrap().success());
+        let lock = |path: &Path, is_locked: bool| {
+            let mode = if is_locked { 0 } else { 0o700 };
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        lock(&tree.join("never"), true);
+        let by_user = |words: &str| {
+            let mut command = Command::new("setpriv");
+            command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+            command.arg(&copy).args(words.split(' '));
+            world.surround(&mut command);
+            command.env_remove("STRONGROOM_REPOSITORY").env_remove("STRONGROOM_PASSWORD");
+            Run::of(command.output().unwrap())
+        };
+        let kept = || by_user("--json snapshots").exits(0).events("snapshot").len();
+        by_user("run").exits(3);
+        by_user("run").exits(3);
+        assert_eq!(kept(), 1, "the rules are not frozen");
+        let whole = files_of(&by_user("--json ls --recursive latest").exits(0));
+        lock(&tree.join(unreadable), true);
+        for night in 1..=3 {
+            let run = by_user("run").exits(3);
+            assert!(run.out.contains("left out: the backup is doubtful"), "{night}: {}", run.out);
+            let status = by_user("status --json").exits(3).summary();
+            assert_eq!(status["last_run"]["steps"][0]["outcome"], "doubtful");
+            let time = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+            assert!(time(&status["last_good_backup"]) < time(&status["last_run"]["started"]));
+            assert_eq!(kept(), 1 + night);
+        }
+        by_user("forget --keep-last 1").exits(0).says("lacks a source, and none follows");
+        by_user("prune --max-unused 0").exits(0);
+        let oldest = by_user("--json ls --recursive latest~3").exits(0);
+        assert_eq!(files_of(&oldest), whole);
+        match is_removed {
+            true => fs::remove_dir_all(tree.join(unreadable)).unwrap(),
+            false => lock(&tree.join(unreadable), false),
+        }
+        by_user("run").exits(3);
+        assert_eq!(kept(), 1, "{unreadable}: the rules go on");
+        let after = files_of(&by_user("--json ls --recursive latest").exits(0));
+        assert_eq!(after == whole, !is_removed);
+        // It is meant so.
+        if !is_removed {
+            lock(&tree.join(unreadable), true);
+            by_user("run").exits(3).says("doubtful");
+            by_user("forget --accept latest").exits(0);
+            by_user("run").exits(3);
+            assert_eq!(kept(), 1);
+        }
+    }
+}
+
+fn files_of(listed: &Run) -> usize {
+    listed.events("entry").iter().filter(|entry| entry["kind"] == "file").count()
+}
+
 /// A program whose output ends up empty, or says why it failed.
 #[test]
 fn kept_1_4_a_stream_of_nothing_or_of_next_to_nothing_is_said() {

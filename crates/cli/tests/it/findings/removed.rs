@@ -4,6 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use strongroom_testkit::Random;
+
 use crate::world::World;
 
 const GONE: &str = "the last snapshot that this machine made";
@@ -103,6 +105,59 @@ fn trial_05_a_removed_snapshot_is_noticed_and_recovered() {
         let after = strongroom_testkit::Image::of(&target);
         before.assert_same(&after, &what);
         world.say("repair").exits(0).says("nothing to repair");
+    }
+}
+
+/// A snapshot of whose object rubbish is left is as gone as a removed one: it is committed again, and
+/// nothing advises to forget it meanwhile.
+#[test]
+fn kept_o7_a_snapshot_of_which_rubbish_is_left_is_recovered() {
+    type Spoil = fn(&[u8]) -> Vec<u8>;
+    let ways: [(&str, Spoil); 4] = [
+        ("emptied", |_| Vec::new()),
+        ("cut", |object| object[..object.len() / 10].to_vec()),
+        ("zeros", |object| vec![0; object.len()]),
+        ("rubbish", |_| Random::new(7).noise(2000)),
+    ];
+    for (way, spoil) in ways {
+        for (backups, spoilt) in [(3, 1), (2, 1)] {
+            let what = format!("{way}: of {backups} snapshots number {spoilt}");
+            let world = world();
+            let mut ids = vec![newest(&world)];
+            for number in 1..backups {
+                fs::write(world.tree().join(format!("file {number}")), "new").unwrap();
+                change_and_back_up(&world, &format!("version {number}"));
+                ids.push(newest(&world));
+            }
+            let id = &ids[spoilt];
+            let image = format!("{id}:{}", world.tree().display());
+            let before = strongroom_testkit::Image::of(&world.restored(&image));
+            let object = world.repository().join("snapshots").join(id);
+            let spoilt_object = spoil(&fs::read(&object).unwrap());
+            fs::write(&object, &spoilt_object).unwrap();
+            println!("{what}");
+            let is_newest = spoilt + 1 == backups;
+            let run = world.say("ls latest").exits(0);
+            assert_eq!(run.err.contains(GONE) && run.err.contains("damaged"), is_newest, "{what}");
+            let run = world.say("verify").exits(4);
+            let said = format!("snapshot {} of", &id[..8]);
+            assert!(run.out.contains(&said), "{what}: {}", run.out);
+            run.says("its files are still there: `strongroom repair` commits it");
+            let run = world.say("prune --max-unused 0").exits(4);
+            run.warns("`strongroom repair`");
+            world.say("repair --dry-run").exits(0).says("commit it again");
+            assert_eq!(fs::read(&object).unwrap(), spoilt_object, "{what}");
+            world.say("repair --keyless").exits(4);
+            let run = world.say("repair").exits(0).says("1 snapshot committed again");
+            assert!(!run.out.contains("cannot be repaired"), "{what}: {}", run.out);
+            let run = world.say("verify --data").exits(0);
+            assert!(!run.out.contains("missing"), "{what}: {}", run.out);
+            let target = world.path("again");
+            world.run(["restore", &image, "--target", target.to_str().unwrap()]).exits(3);
+            before.assert_same(&strongroom_testkit::Image::of(&target), &what);
+            world.say("prune --max-unused 0").exits(0);
+            world.say("repair").exits(0).says("nothing to repair");
+        }
     }
 }
 

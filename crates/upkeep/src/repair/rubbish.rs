@@ -1,0 +1,209 @@
+//! Rubbish that nothing needs: what is under the name of an arena, a key slot or a list of vouchers, and
+//! of which nothing can be read. Anybody who may store can leave it there, and so can a disk that was full.
+//!
+//! It is taken away only if the medium gives every byte of it, twice the same; parity and the second copy
+//! were tried before. What is withheld, and what a newer program made, is left. An arena is rubbish only if
+//! nothing that a snapshot needs is lost, no collection names it, and no session is open that may have
+//! stored it.
+
+use std::collections::BTreeSet;
+
+use strongroom_arena::envelope::format::HeaderError;
+use strongroom_arena::{ArenaError, ArenaName, envelope};
+use strongroom_backend::{BackendError, ObjectName};
+use strongroom_base::{Monitor, SnapshotId};
+use strongroom_repository::objects::{
+    ASIDE_FOLDER, KEYS_FOLDER, VOUCHERS_FOLDER, expected, read_whole, twin,
+};
+use strongroom_repository::{
+    ChunkReader, Collections, Repository, RepositoryError, SnapshotList, list_sessions,
+};
+
+use super::mend::RepairOutcome;
+use super::plan::{RepairPlan, RepairStep};
+use crate::health::fault::{Fault, look_whole};
+
+/// Plans to take away what no snapshot names, instead of calling it lost.
+pub(super) fn plan_to_take_away(
+    repository: &Repository,
+    plan: &mut RepairPlan,
+) -> Result<(), RepositoryError> {
+    let names = plan.steps.iter().filter_map(|step| match step {
+        RepairStep::Lost { name, .. } => Some(name),
+        _ => None,
+    });
+    let mut rubbish = BTreeSet::new();
+    for name in names.filter(|name| is_named_by_none(name)) {
+        if is_rubbish(repository, name)? {
+            rubbish.insert(name.clone());
+        }
+    }
+    // The second copy may be read one day: then this one is made of it.
+    let has_copy = |name: &ObjectName| {
+        let copy = twin(name).filter(|copy| !rubbish.contains(copy));
+        copy.is_some_and(|copy| !is_gone(repository, &copy))
+    };
+    let left: Vec<_> = rubbish.iter().filter(|name| has_copy(name)).cloned().collect();
+    rubbish.retain(|name| !left.contains(name));
+    for step in &mut plan.steps {
+        if let RepairStep::Lost { name, why } = step
+            && rubbish.contains(name)
+        {
+            *step = RepairStep::TakeAway { name: name.clone(), why: std::mem::take(why) };
+        }
+    }
+    Ok(())
+}
+
+/// Whether the owner of a repository can do without such an object if nothing of it can be read: key
+/// slots, vouchers, and what is in folders of newer programs.
+pub(super) fn is_named_by_none(name: &ObjectName) -> bool {
+    match name.folder() {
+        KEYS_FOLDER | VOUCHERS_FOLDER => true,
+        "" | ASIDE_FOLDER => false,
+        _ => expected(name).is_none(),
+    }
+}
+
+/// Removes it, if it still is rubbish. Returns whether it is gone.
+pub(super) fn remove_rubbish(
+    repository: &Repository,
+    name: &ObjectName,
+) -> Result<bool, RepositoryError> {
+    if !is_rubbish(repository, name)? {
+        return Ok(is_gone(repository, name));
+    }
+    match repository.backend().remove(name) {
+        Err(error) if !error.is_not_found() => Err(error.into()),
+        _ => Ok(true),
+    }
+}
+
+/// Sessions that are open before the snapshots are listed.
+pub(super) fn open_sessions(
+    repository: &Repository,
+) -> Result<BTreeSet<SnapshotId>, RepositoryError> {
+    Ok(list_sessions(repository)?.into_iter().map(|session| session.id).collect())
+}
+
+/// Takes away arenas of which nothing can be read, if nothing that a snapshot needs is lost.
+/// `open` are the sessions that were open before these snapshots were listed.
+pub(super) fn take_arenas_away(
+    repository: &Repository,
+    reader: &ChunkReader,
+    list: &SnapshotList,
+    open: &BTreeSet<SnapshotId>,
+    outcome: &mut RepairOutcome,
+    monitor: &dyn Monitor,
+) -> Result<(), RepositoryError> {
+    let collections = Collections::read(repository)?;
+    let is_committed = |id: &SnapshotId| {
+        list.snapshots.iter().chain(&list.forgotten).any(|snapshot| snapshot.id == *id)
+    };
+    let at_work: Vec<_> = open.iter().filter(|id| !is_committed(id)).collect();
+    let is_condemned = |arena: ArenaName| {
+        let open = collections.open.as_ref();
+        open.is_some_and(|open| open.selection.slots.0.contains_key(&arena.id))
+    };
+    if collections.blocked().is_some() {
+        return Ok(());
+    }
+    let lost: Vec<_> = outcome.lost.iter().filter_map(ArenaName::of).collect();
+    for arena in lost.into_iter().filter(|arena| !is_condemned(*arena)) {
+        let name = arena.object();
+        let is_of_none = match origin_of(repository, &name)? {
+            Some(session) => !at_work.contains(&&session),
+            None => at_work.is_empty(),
+        };
+        if !is_of_none {
+            monitor.detail(&format!("{name}: left until every backup that has begun has ended"));
+            continue;
+        }
+        if !is_rubbish(repository, &name)? && !is_no_arena(repository, reader, arena)? {
+            continue;
+        }
+        match repository.backend().remove(&name) {
+            Err(error) if !error.is_not_found() => return Err(error.into()),
+            _ => {}
+        }
+        reader.store().forget(arena.id);
+        outcome.lost.retain(|lost| *lost != name);
+        outcome.taken_away += 1;
+        monitor.detail(&format!(
+            "{name}: taken away: nothing of it can be read, and nothing needs it"
+        ));
+    }
+    Ok(())
+}
+
+/// Whether nothing of an object can be read, although the medium gives every byte, twice the same.
+fn is_rubbish(repository: &Repository, name: &ObjectName) -> Result<bool, BackendError> {
+    let Some(object) = bytes_given(repository, name)? else { return Ok(false) };
+    if let Err(HeaderError::NewerVersion { .. }) = envelope::peek(&object) {
+        return Ok(false);
+    }
+    // In a folder of newer programs, what has a header may be of use to one.
+    if name.folder() != KEYS_FOLDER && expected(name).is_none() && envelope::peek(&object).is_ok() {
+        return Ok(false);
+    }
+    let (again, fault) = match look_whole(repository.backend(), name, repository.config.arena_bytes)
+    {
+        Err(error) if error.is_not_found() || error.is_withheld() => return Ok(false),
+        other => other?,
+    };
+    Ok(again == object && matches!(fault, Some(Fault::Beyond { .. })))
+}
+
+/// Whether an object is whole and is not the arena that its name says, nor that of another name: nobody
+/// who may store that arena made it.
+fn is_no_arena(
+    repository: &Repository,
+    reader: &ChunkReader,
+    arena: ArenaName,
+) -> Result<bool, BackendError> {
+    let Some(object) = bytes_given(repository, &arena.object())? else { return Ok(false) };
+    let arena_bytes = repository.config.arena_bytes;
+    let (again, fault) = match look_whole(repository.backend(), &arena.object(), arena_bytes) {
+        Err(error) if error.is_not_found() || error.is_withheld() => return Ok(false),
+        other => other?,
+    };
+    let is_damaged = || {
+        let opened = reader.store().open_arena_in(arena, &object);
+        matches!(opened, Err(ArenaError::Damaged { .. }))
+    };
+    Ok(match fault {
+        None => again == object && is_damaged(),
+        // The other is whole, so this is nothing but a copy of it.
+        Some(Fault::Swapped { rightful }) => {
+            let there = look_whole(repository.backend(), &rightful, arena_bytes);
+            there.is_ok_and(|(other, fault)| fault.is_none() && other == object)
+        }
+        _ => false,
+    })
+}
+
+/// An object's bytes, if the medium gives all of them. Of what is vast, none.
+fn bytes_given(
+    repository: &Repository,
+    name: &ObjectName,
+) -> Result<Option<Vec<u8>>, BackendError> {
+    match read_whole(repository.backend(), name, repository.config.arena_bytes) {
+        Ok(object) => Ok((object.refused_bytes == 0).then_some(object.bytes)),
+        Err(BackendError::TooLarge { .. }) => Ok(Some(Vec::new())),
+        Err(error) if error.is_not_found() || error.is_damage() || error.is_withheld() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The session that stored an object, as its header says; none if that cannot be read.
+fn origin_of(
+    repository: &Repository,
+    name: &ObjectName,
+) -> Result<Option<SnapshotId>, BackendError> {
+    let object = bytes_given(repository, name)?.unwrap_or_default();
+    Ok(envelope::peek(&object).ok().map(|header| header.origin.session))
+}
+
+fn is_gone(repository: &Repository, name: &ObjectName) -> bool {
+    repository.backend().size(name).is_err_and(|error| error.is_not_found())
+}
