@@ -1,7 +1,7 @@
 //! The place that keeps a repository, as one sees it who has a key: what says that a newer program made
 //! it has to prove it.
 //!
-//! A header that claims so without a proof was changed by somebody without a key. It is given as what
+//! A header that claims so without a proof was changed by a person without a key. It is given as what
 //! it is, damaged, so that every verb does with the object what it does with one whose header or
 //! trailer is damaged: a reader goes on with the other end, `verify` names it, `repair` writes both
 //! again. See `docs/design/0046-newer-is-proven.md`.

@@ -1,5 +1,5 @@
 //! Domains that have ended: which of their snapshots count. What comes later, or is not among these,
-//! is not the machine's, whoever has its key.
+//! is not the machine's, also if it has its key.
 //!
 //! ```text
 //! ended/D.K         what the owner says for the K-th time of the end of the domain D

@@ -509,7 +509,7 @@ fn find_config(
         }
     }
     let not_one = || RepositoryError::NotARepository { place: backend.describe() };
-    // Only a key can tell whether it is newer.
+    // Only a key can say whether it is newer.
     unreadable.sort_by_key(|(_, error)| !is_newer(error));
     Err(unreadable.into_iter().next().map_or_else(not_one, |(_, error)| error))
 }

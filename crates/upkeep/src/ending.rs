@@ -1,5 +1,5 @@
-//! `key end-domain`: a domain ends. The owner says which of its snapshots count; whatever else there
-//! is of it, now or later, was made by nobody whom the owner knows (`docs/design/0045-end-of-a-domain.md`).
+//! `key end-domain`: a domain ends. The owner says which of its snapshots count; all else that
+//! is of it, now or later, was made by a machine that the owner does not know (`docs/design/0045-end-of-a-domain.md`).
 //!
 //! The plan can be printed and discarded. Carrying it out says so first, and then removes the key
 //! slots: an ending that is interrupted is ended by another.

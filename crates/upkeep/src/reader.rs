@@ -6,7 +6,7 @@ use strongroom_arena::CacheLimits;
 use strongroom_repository::{ChunkReader, Repository, RepositoryError};
 
 /// A reader with its own caches, of everything.
-#[expect(clippy::disallowed_methods, reason = "this crate gives content to nobody")]
+#[expect(clippy::disallowed_methods, reason = "this crate gives no content away")]
 pub fn reader_of_everything(
     repository: &Repository,
     limits: CacheLimits,

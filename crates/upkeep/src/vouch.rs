@@ -13,7 +13,7 @@ use crate::verify::VerifyOutcome;
 /// Vouches for the arenas that a verification found right. A delta is worth what its bases are, so
 /// all bases must be in arenas that are trusted or vouched for at the same time. Of an arena in
 /// several generations all must be of one domain: a voucher says whose it is. For a domain that has
-/// ended nobody vouches. Returns how many arenas it vouched for.
+/// ended there are no vouchers. Returns how many arenas it vouched for.
 pub fn vouch(repository: &Repository, outcome: &VerifyOutcome) -> Result<usize, RepositoryError> {
     let store = repository.arena_store(CacheLimits::default());
     store.trust(read_vouchers(repository)?);

@@ -1,7 +1,7 @@
 //! Whether an object that says it is of a newer program proves it.
 //!
 //! A program passes over what a newer one made: that is not damaged, and nothing is collected beside
-//! it. So whoever can change a header could have any object passed over. An object of which an older
+//! it. So a person who can change a header could have any object passed over. An object of which an older
 //! program does not know version, kind or a required feature therefore has a *proof*: a tag over its
 //! header under a key that every holder of a key of the repository has. It is in the same place in
 //! each version. A claim without a proof is damage of the header, and what is below it is what it was.

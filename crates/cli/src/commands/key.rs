@@ -54,7 +54,7 @@ enum What {
         /// Its id, as shown by `key list`
         slot: String,
     },
-    /// End a domain: what its keys store from now on counts for nothing, whoever has them
+    /// End a domain: what its keys store from now on counts for nothing
     EndDomain(EndArgs),
 }
 

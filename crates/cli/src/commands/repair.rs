@@ -109,7 +109,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         Err(error) => error.kind() == ErrorKind::Newer,
     };
     let plan = if says_newer && !args.keyless {
-        // Only a key tells what is of a newer program and what only says so, which is mended.
+        // Only a key says what is of a newer program and what only says so, which is mended.
         context.open().and_then(|repository| {
             Ok(plan_repair(repository.backend(), &monitor, &context.cancel)?)
         })

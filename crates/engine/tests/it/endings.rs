@@ -120,7 +120,11 @@ fn kept_9_what_a_thief_stores_after_the_end_of_its_domain_counts_for_nothing() {
     assert_eq!(faults(&verified, &Fault::AfterTheEnd), [format!("snapshots/{late}")]);
     assert!(!verified.is_sound());
     assert!(!verified.vouchable.is_empty(), "there would be something");
-    assert_eq!(vouch(&world.open(), &verified).unwrap(), 0, "nobody vouches for an ended domain");
+    assert_eq!(
+        vouch(&world.open(), &verified).unwrap(),
+        0,
+        "no voucher is made for an ended domain"
+    );
     // A collection removes nothing of it before it is forgotten, and never what counts.
     prune_all(world).unwrap();
     assert_eq!(ids(&stolen.list().late), [late].into());

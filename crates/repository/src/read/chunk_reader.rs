@@ -69,8 +69,8 @@ const PLACES_LIFETIME: Duration = Duration::from_secs(1);
 const READ_AGAIN_LIFETIME: Duration = Duration::from_secs(60);
 
 impl ChunkReader {
-    /// A reader with its own caches, of everything that is asked for, whatever snapshot named it: for
-    /// verbs that look after a repository. What it reads may be given to nobody, so each use says why
+    /// A reader with its own caches, of everything that is asked for, by any snapshot: for
+    /// verbs that look after a repository. What it reads may not be given away, so each use says why
     /// that is so (`clippy.toml`); everything else is read by [`ChunkReader::of_domain`].
     pub fn of_everything(
         repository: &Repository,
