@@ -289,6 +289,10 @@ impl Backend for AgreedBackend {
         self.inner.release_room()
     }
 
+    fn release_half_room(&self) -> bool {
+        self.inner.release_half_room()
+    }
+
     fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, BackendError> {
         self.inner.list(folder)
     }

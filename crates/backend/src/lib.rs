@@ -82,6 +82,12 @@ pub trait Backend: Send + Sync {
         false
     }
 
+    /// Gives up half of the room that was kept, unless what is left would be too little for a
+    /// collection. Returns whether it did.
+    fn release_half_room(&self) -> bool {
+        false
+    }
+
     /// The objects in `folder` (one level, such as `arenas`), sorted by name; none if there is no
     /// such folder. The empty folder is the repository's top. Something that has an object's name
     /// but is not an object is listed too, with no bytes.

@@ -50,6 +50,9 @@ const PAST_CACHE_MIN: usize = 1 << 20;
 const ROOM: &str = ".room";
 /// Its length: some plans and verdicts, and what a file system writes along with them.
 const ROOM_BYTES: u64 = 512 << 10;
+/// What is left of it for a collection, whatever else takes of it: a plan, a verdict, their copies and an
+/// end.
+const ROOM_OF_COLLECTION: u64 = 128 << 10;
 /// If there is not that much room, less is kept, down to this.
 const ROOM_BYTES_MIN: u64 = 16 << 10;
 const FOLDER_MODE: Mode = Mode::RWXU;
@@ -336,6 +339,21 @@ impl Backend for LocalBackend {
         rustix::fs::unlinkat(&self.top, ROOM, AtFlags::empty())
             .and_then(|()| rustix::fs::fsync(&self.top))
             .is_ok()
+    }
+
+    fn release_half_room(&self) -> bool {
+        let halve = || -> io::Result<bool> {
+            let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let file = File::from(rustix::fs::openat(&self.top, ROOM, flags, Mode::empty())?);
+            let half = file.metadata()?.len() / 2;
+            if half < ROOM_OF_COLLECTION {
+                return Ok(false);
+            }
+            file.set_len(half)?;
+            file.sync_all()?;
+            Ok(true)
+        };
+        halve().unwrap_or(false)
     }
 
     fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, BackendError> {

@@ -303,6 +303,9 @@ fn hint_for(error: &RepositoryError) -> Option<&'static str> {
             "nothing is lost; do not prune with this version. Please report it (SECURITY.md) with this \
              message, `strongroom --version` and what `strongroom verify` prints"
         }
+        RepositoryError::RoomOfPrune { .. } => {
+            "run `strongroom prune`, which frees what they need alone; then forget the others"
+        }
         RepositoryError::Undecided { .. } => {
             "`strongroom repair` writes it again from its copy, or takes away what is not the owner's; \
              if it stays unreadable, remove the file while no prune runs. Nothing else needs it"

@@ -171,6 +171,17 @@ pub enum RepositoryError {
         /// The object.
         name: ObjectName,
     },
+    /// The disk is full, and what was kept of it is left for a collection.
+    #[error(
+        "no space left: {forgotten} of {of} snapshots are forgotten; the rest of the room that was \
+         kept is for `prune`"
+    )]
+    RoomOfPrune {
+        /// How many of them are forgotten.
+        forgotten: usize,
+        /// How many were to be.
+        of: usize,
+    },
     /// Nothing may be collected, because it is not known what a snapshot needs.
     #[error("nothing was removed: {what} cannot be read: {why}")]
     NotCollectable {

@@ -47,7 +47,8 @@ impl RepositoryError {
             error if error.is_unknown() => ErrorKind::Newer,
             error if error.is_withheld() => ErrorKind::Withheld,
             Self::PutOnly | Self::Arena(ArenaError::PutOnly) => ErrorKind::PutOnly,
-            Self::Backend(BackendError::NoSpace { .. })
+            Self::RoomOfPrune { .. }
+            | Self::Backend(BackendError::NoSpace { .. })
             | Self::Arena(ArenaError::Backend(BackendError::NoSpace { .. })) => ErrorKind::NoSpace,
             Self::Index(_) => ErrorKind::Cache,
             Self::Miscounted { .. } | Self::Miscopied { .. } => ErrorKind::Fault,

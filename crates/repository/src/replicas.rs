@@ -131,6 +131,10 @@ impl Backend for WithReplicas {
         self.main.release_room()
     }
 
+    fn release_half_room(&self) -> bool {
+        self.main.release_half_room()
+    }
+
     /// What is here and in the replicas. An arena that is here in any generation is not listed in
     /// those that only replicas have.
     fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, BackendError> {

@@ -10,10 +10,10 @@ mod series;
 use strongroom_base::{SnapshotId, Timestamp};
 use strongroom_catalog::Snapshot;
 use strongroom_repository::{
-    Hold, Repository, RepositoryError, SnapshotList, Wishes, change_remark,
+    Hold, Repository, RepositoryError, SnapshotList, Wishes, change_remark, list_snapshots,
 };
 
-use crate::room::with_kept_room;
+use crate::room::{while_room_lasts, with_kept_room};
 
 pub use look::{accept, find_lost_endings, look, record_endings};
 pub use policy::{Alarm, Circumstances, Judged, Periods, Policy};
@@ -41,7 +41,7 @@ pub fn judge<'s>(
     options: &ForgetOptions<'_>,
 ) -> Result<Vec<Judged<'s>>, RepositoryError> {
     let ForgetOptions { policy, quarantine, periods, is_rehearsal } = *options;
-    let arrivals = look(repository, list, is_rehearsal)?;
+    let arrivals = with_kept_room(repository, || look(repository, list, is_rehearsal))?;
     let now = repository.surroundings.clock.now();
     let circumstances = Circumstances { arrivals: &arrivals, now, quarantine, periods };
     let mut judged = policy.judge(snapshots, &circumstances);
@@ -58,30 +58,41 @@ pub fn judge<'s>(
 /// # Errors
 ///
 /// [`RepositoryError::Held`] if one of them is held: then none is forgotten.
+/// [`RepositoryError::RoomOfPrune`] if the disk is full, and what is kept of it is left for a prune: then
+/// the first of them are forgotten.
 pub fn forget(repository: &Repository, snapshots: &[SnapshotId]) -> Result<usize, RepositoryError> {
-    with_kept_room(repository, || wish_to_forget(repository, snapshots))
+    let wishes = Wishes::read(repository)?;
+    refuse_held(&wishes, snapshots)?;
+    let mut added = Vec::new();
+    let are_forgotten = || Ok(!list_snapshots(repository)?.forgotten.is_empty());
+    let (done, no_space) = while_room_lasts(repository, snapshots, are_forgotten, |snapshot| {
+        if wishes.add(repository, *snapshot)? {
+            added.push(*snapshot);
+        }
+        Ok(())
+    })?;
+    settle_wishes(repository, &snapshots[..done], &added)?;
+    match no_space {
+        Some(error) if done == 0 && !are_forgotten()? => Err(error),
+        Some(_) => Err(RepositoryError::RoomOfPrune { forgotten: done, of: snapshots.len() }),
+        None => Ok(added.len()),
+    }
 }
 
 /// How often a wish is overruled by a later one.
 const TRIES: u32 = 5;
 
-fn wish_to_forget(
+/// Finds out whether these snapshots, of which some wishes were added just now, are forgotten.
+fn settle_wishes(
     repository: &Repository,
     snapshots: &[SnapshotId],
-) -> Result<usize, RepositoryError> {
-    let wishes = Wishes::read(repository)?;
-    refuse_held(&wishes, snapshots)?;
-    let mut added = Vec::new();
-    for snapshot in snapshots {
-        if wishes.add(repository, *snapshot)? {
-            added.push(*snapshot);
-        }
-    }
+    added: &[SnapshotId],
+) -> Result<(), RepositoryError> {
     // Only now: a hold that was made in between either finds these wishes, or is found here.
     let mut wishes = Wishes::read(repository)?;
-    let held = refuse_held(&wishes, &added);
+    let held = refuse_held(&wishes, added);
     if held.is_err() {
-        for snapshot in &added {
+        for snapshot in added {
             wishes.undo(repository, *snapshot)?;
         }
     }
@@ -101,7 +112,7 @@ fn wish_to_forget(
             return Err(RepositoryError::NotForgotten { snapshot: *snapshot, name });
         }
     }
-    Ok(added.len())
+    Ok(())
 }
 
 fn refuse_held(wishes: &Wishes, snapshots: &[SnapshotId]) -> Result<(), RepositoryError> {

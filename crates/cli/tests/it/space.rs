@@ -108,6 +108,54 @@ fn kept_h9_a_full_disk_can_be_pruned() {
     assert_same(&world.tree(), &world.restored(&world.of("latest")));
 }
 
+/// Each wish takes a block of the disk: 300 of them would take all the room that was kept.
+#[test]
+fn kept_o9_many_wishes_leave_room_for_a_prune() {
+    if skipped("a full disk", (!is_root()).then_some("only root may mount")) {
+        return;
+    }
+    let world = World::empty();
+    let repository = world.repository();
+    let disk = Disk::mount(&repository, "24M");
+    if skipped("a full disk", disk.is_none().then_some("it cannot be mounted here")) {
+        return;
+    }
+    world.run(["init"].iter().chain(&CHEAP)).exits(0);
+    let mut random = Random::new(47);
+    fs::create_dir(world.tree()).unwrap();
+    const SNAPSHOTS: usize = 160;
+    for _ in 0..SNAPSHOTS {
+        fs::write(world.tree().join("file"), random.noise(3000)).unwrap();
+        world.backup().exits(0);
+    }
+    let other = fs::File::create(repository.join(".other")).unwrap();
+    let mut filled = 0;
+    for piece in [1 << 20, 1 << 12, 1] {
+        let bytes = vec![1; piece];
+        while other.write_all_at(&bytes, filled).is_ok() {
+            filled += piece as u64;
+        }
+    }
+    let count = || world.say("--json snapshots").exits(0).events("snapshot").len();
+    let mut left = SNAPSHOTS;
+    // Whoever does not do what the hint says meets an end, and the way stays open.
+    for _ in 0..4 {
+        let run = world.say("forget --keep-last 2").exits(1);
+        run.warns("no space left").warns("run `strongroom prune`");
+        assert!(fs::metadata(repository.join(".room")).unwrap().len() >= 128 << 10);
+    }
+    assert!(count() < left, "some are forgotten");
+    while count() > 2 {
+        world.say("prune --max-unused 0").exits(0).says("removed");
+        world.say("forget --keep-last 2");
+        assert!(count() < left, "{left} are left");
+        left = count();
+    }
+    world.say("prune --max-unused 0").exits(0);
+    world.say("verify --data").exits(0);
+    assert_same(&world.tree(), &world.restored(&world.of("latest")));
+}
+
 #[test]
 fn a_restore_onto_a_full_disk_says_so_and_goes_on_later() {
     if skipped("a full disk", (!is_root()).then_some("only root may mount")) {
