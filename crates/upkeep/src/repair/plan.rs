@@ -6,11 +6,8 @@ use strongroom_arena::{ArenaName, envelope};
 use strongroom_backend::{Backend, BackendError, ObjectName, Withheld};
 use strongroom_base::{Cancel, Monitor, Progress};
 use strongroom_repository::objects::{ASIDE_FOLDER, is_missed, list_objects, read_whole, twin};
-use strongroom_repository::{
-    Repository, RepositoryError, Useless, arena_bytes_of, find_useless, refuse_newer,
-};
+use strongroom_repository::{RepositoryError, arena_bytes_of, refuse_newer};
 
-use super::rubbish::plan_to_take_away;
 use crate::health::fault::{Fault, look_whole};
 use crate::health::lost::LostSnapshot;
 
@@ -147,30 +144,6 @@ pub fn plan_repair(
     let steps = found.steps(backend)?;
     let (objects, waiting) = (progress.files, found.waiting.into_iter().collect());
     Ok(RepairPlan { steps, objects, waiting, lost_snapshots: Vec::new() })
-}
-
-/// Adds to a plan what is of no use under the names of what only the owner makes, and what is rubbish
-/// under a name that no snapshot has, instead of what the plan would do with it. Any other key changes nothing.
-pub fn plan_removals(
-    repository: &Repository,
-    plan: &mut RepairPlan,
-) -> Result<(), RepositoryError> {
-    if repository.keys.owner.is_none() {
-        return Ok(());
-    }
-    let useless = find_useless(repository)?;
-    let names: BTreeSet<&ObjectName> = useless.iter().map(|useless| &useless.name).collect();
-    plan.steps.retain(|step| match step {
-        RepairStep::PutBack { from, .. } => !names.contains(from),
-        step => !names.contains(&step.object()),
-    });
-    let steps = useless.iter();
-    let steps = steps.map(|Useless { name, why, .. }| RepairStep::TakeAway {
-        name: name.clone(),
-        why: why.clone(),
-    });
-    plan.steps.extend(steps);
-    plan_to_take_away(repository, plan)
 }
 
 /// What was found in every object.
