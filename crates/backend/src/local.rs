@@ -50,8 +50,8 @@ const PAST_CACHE_MIN: usize = 1 << 20;
 const ROOM: &str = ".room";
 /// Its length: some plans and verdicts, and what a file system writes along with them.
 const ROOM_BYTES: u64 = 512 << 10;
-/// What is left of it for a collection, whatever else takes of it: a plan, a verdict, their copies and an
-/// end.
+/// What is left of it for a collection if something else takes a part: a plan, a verdict, their copies and
+/// an end.
 const ROOM_OF_COLLECTION: u64 = 128 << 10;
 /// If there is not that much room, less is kept, down to this.
 const ROOM_BYTES_MIN: u64 = 16 << 10;

@@ -37,8 +37,9 @@ pub use fetch::{
     FetchOutcome, FetchPlan, FetchStep, Known, Needed, fetch, fetch_needed, plan_fetch,
 };
 pub use mend::RepairOutcome;
-pub use plan::{RepairPlan, RepairStep, plan_removals, plan_repair};
+pub use plan::{RepairPlan, RepairStep, plan_repair};
 pub use recover::{find_removed, may_recover, plan_recovery};
+pub use rubbish::plan_removals;
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;

@@ -175,7 +175,7 @@ fn what_cannot_be_read_can_be_forgotten() {
     let name = "ffeeddccbbaa99887766554433221100";
     fs::write(world.repository().join("snapshots").join(name), "rubbish").unwrap();
     world.say("forget latest~4").exits(0);
-    world.say("prune").exits(4).warns("ffeeddcc").warns("forget the snapshots");
+    world.say("prune").exits(4).warns("ffeeddcc").warns("Forget only what no repair");
     assert_eq!(ids_of(&world, 4).len(), 4);
     world.say("forget ffeeddcc").exits(0).says("1 snapshot forgotten");
     world.say("prune").exits(0).says("removed 2 snapshots");

@@ -138,7 +138,7 @@ fn kept_o9_many_wishes_leave_room_for_a_prune() {
     }
     let count = || world.say("--json snapshots").exits(0).events("snapshot").len();
     let mut left = SNAPSHOTS;
-    // Whoever does not do what the hint says meets an end, and the way stays open.
+    // If it is repeated without the prune that the hint names, it stops, and that prune stays possible.
     for _ in 0..4 {
         let run = world.say("forget --keep-last 2").exits(1);
         run.warns("no space left").warns("run `strongroom prune`");

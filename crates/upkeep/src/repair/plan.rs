@@ -8,12 +8,8 @@ use strongroom_arena::{ArenaName, envelope};
 use strongroom_backend::{Backend, BackendError, ObjectName, Withheld};
 use strongroom_base::{Cancel, Monitor, Progress, SnapshotId};
 use strongroom_repository::objects::{ASIDE_FOLDER, is_missed, list_objects, read_whole, twin};
-use strongroom_repository::{
-    Repository, RepositoryError, Useless, arena_bytes_of, find_useless, list_snapshots,
-    refuse_newer, snapshot_object,
-};
+use strongroom_repository::{RepositoryError, arena_bytes_of, refuse_newer, snapshot_object};
 
-use super::rubbish::plan_to_take_away;
 use crate::health::fault::{Fault, look_whole};
 use crate::health::lost::LostSnapshot;
 
@@ -172,37 +168,6 @@ pub fn plan_repair(
 fn claims_newness(object: &[u8]) -> bool {
     let ends = [object.first_chunk::<HEADER_BYTES>(), object.last_chunk::<HEADER_BYTES>()];
     ends.into_iter().flatten().any(newness::claims_newness)
-}
-
-/// Adds to a plan what is of no use under the names of what only the owner makes, and what is rubbish
-/// under a name that no snapshot has, instead of what the plan would do with it; and the snapshots that
-/// do not count. Any other key changes nothing.
-pub fn plan_removals(
-    repository: &Repository,
-    plan: &mut RepairPlan,
-) -> Result<(), RepositoryError> {
-    if repository.keys.owner.is_none() {
-        return Ok(());
-    }
-    let useless = find_useless(repository)?;
-    let names: BTreeSet<&ObjectName> = useless.iter().map(|useless| &useless.name).collect();
-    plan.steps.retain(|step| match step {
-        RepairStep::PutBack { from, .. } => !names.contains(from),
-        // Nothing that is of no use is written a second time.
-        RepairStep::FromCopy { name, copy } => !names.contains(name) && !names.contains(copy),
-        step => !names.contains(&step.object()),
-    });
-    let steps = useless.iter();
-    let steps = steps.map(|Useless { name, why, .. }| RepairStep::TakeAway {
-        name: name.clone(),
-        why: why.clone(),
-    });
-    plan.steps.extend(steps);
-    let list = list_snapshots(repository)?;
-    // One that is held stays until it is released.
-    let late = list.late.iter().filter(|late| list.wishes.hold(late.id).is_none());
-    plan.steps.extend(late.map(|late| RepairStep::Forget { snapshot: late.id }));
-    plan_to_take_away(repository, plan)
 }
 
 /// What was found in every object.

@@ -16,15 +16,47 @@ use strongroom_repository::objects::{
     ASIDE_FOLDER, KEYS_FOLDER, VOUCHERS_FOLDER, expected, read_whole, twin,
 };
 use strongroom_repository::{
-    ChunkReader, Collections, Repository, RepositoryError, SnapshotList, list_sessions,
+    ChunkReader, Collections, Repository, RepositoryError, SnapshotList, Useless, find_useless,
+    list_sessions, list_snapshots,
 };
 
 use super::mend::RepairOutcome;
 use super::plan::{RepairPlan, RepairStep};
 use crate::health::fault::{Fault, look_whole};
 
+/// Adds to a plan what is of no use under the names of what only the owner makes, and what is rubbish
+/// under a name that no snapshot has, instead of what the plan would do with it; and the snapshots that
+/// do not count. Any other key changes nothing.
+pub fn plan_removals(
+    repository: &Repository,
+    plan: &mut RepairPlan,
+) -> Result<(), RepositoryError> {
+    if repository.keys.owner.is_none() {
+        return Ok(());
+    }
+    let useless = find_useless(repository)?;
+    let names: BTreeSet<&ObjectName> = useless.iter().map(|useless| &useless.name).collect();
+    plan.steps.retain(|step| match step {
+        RepairStep::PutBack { from, .. } => !names.contains(from),
+        // Nothing that is of no use is written a second time.
+        RepairStep::FromCopy { name, copy } => !names.contains(name) && !names.contains(copy),
+        step => !names.contains(&step.object()),
+    });
+    let steps = useless.iter();
+    let steps = steps.map(|Useless { name, why, .. }| RepairStep::TakeAway {
+        name: name.clone(),
+        why: why.clone(),
+    });
+    plan.steps.extend(steps);
+    let list = list_snapshots(repository)?;
+    // One that is held stays until it is released.
+    let late = list.late.iter().filter(|late| list.wishes.hold(late.id).is_none());
+    plan.steps.extend(late.map(|late| RepairStep::Forget { snapshot: late.id }));
+    plan_to_take_away(repository, plan)
+}
+
 /// Plans to take away what no snapshot names, instead of calling it lost.
-pub(super) fn plan_to_take_away(
+fn plan_to_take_away(
     repository: &Repository,
     plan: &mut RepairPlan,
 ) -> Result<(), RepositoryError> {
@@ -154,8 +186,8 @@ fn is_rubbish(repository: &Repository, name: &ObjectName) -> Result<bool, Backen
     Ok(again == object && matches!(fault, Some(Fault::Beyond { .. })))
 }
 
-/// Whether an object is whole and is not the arena that its name says, nor that of another name: nobody
-/// who may store that arena made it.
+/// Whether an object is whole and is not the arena that its name says, nor that of another name: no
+/// program that may store that arena made it.
 fn is_no_arena(
     repository: &Repository,
     reader: &ChunkReader,

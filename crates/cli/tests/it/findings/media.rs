@@ -345,7 +345,8 @@ fn engine_08_a_vast_object_ends_no_verb() {
             assert!(matches!(run.code, Some(0 | 4)) && named, "{folder}: {words}: {run:?}");
         }
         strongroom_testkit::assert_same(&world.tree(), &world.restored(&world.of("latest")));
-        fs::remove_file(&path).unwrap();
+        // A repair takes away what nothing needs.
+        let _ = fs::remove_file(&path);
         let _ = fs::remove_file(world.repository().join(folder).join(format!("{name}.copy")));
     }
 }
