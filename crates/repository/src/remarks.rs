@@ -285,7 +285,8 @@ impl Said {
             }
         }
         let known = said.remark.after.unwrap_or(said.last.saturating_sub(1)).min(said.last);
-        for number in numbers.range(known.saturating_add(1)..said.last).rev() {
+        let unknown = numbers.range(..said.last).rev().take_while(|number| **number > known);
+        for number in unknown {
             match read_one(repository, snapshot, *number) {
                 Ok(unknown) => said.remark.unite(unknown),
                 Err(RepositoryError::Backend(error)) if error.is_not_found() => {}

@@ -243,7 +243,7 @@ fn kept_h6_a_repair_takes_nothing_away_that_a_snapshot_names() {
     let first = arenas(&world).into_iter().find(of_data).unwrap();
     // As that version rewrote it: of the same domain, and without a mark.
     let chunk = [0x42; 3000];
-    let reader = ChunkReader::new(&owner, CacheLimits::default()).unwrap();
+    let reader = ChunkReader::of_domain(&owner, "", CacheLimits::default()).unwrap();
     assert_eq!(reader.store().arena(first.id).unwrap().slots().count(), 1);
     world.objects.remove(&first.object()).unwrap();
     let rewritten = first.next().unwrap();

@@ -248,7 +248,7 @@ fn kept_o13_what_a_rescue_left_is_fetched_afterwards() {
             matches!(mirrored, Ok(_) | Err(RepositoryError::NotMirrored { .. })),
             "{name}: {mirrored:?}"
         );
-        repair_from(&world, &backend, &[replica.clone()], true).unwrap();
+        repair_from(&world, &backend, std::slice::from_ref(&replica), true).unwrap();
         let repository = world.open_over(memory).unwrap();
         world.assert_holds(&repository, id, &image, &name.to_string());
         let verified = verify(&repository, VerifyDepth::Data, &Silent, &Cancel::new()).unwrap();
