@@ -232,7 +232,11 @@ impl Verbs<'_> {
     }
 
     fn repair(&self) {
-        let mut plan = plan_repair(&*self.backend, &Silent, &Cancel::new()).unwrap();
+        let mut plan = match plan_repair(&*self.backend, &Silent, &Cancel::new()) {
+            // Who may not read all repairs nothing.
+            Err(error) if error.is_withheld() => return,
+            other => other.unwrap(),
+        };
         let repository = self.open();
         plan_removals(&repository, &mut plan).unwrap();
         repair(&repository, &plan, &Silent, &Cancel::new())
