@@ -57,7 +57,12 @@ fn seeds() -> Vec<Vec<u8>> {
     let end = End { since: 5, removed: selection.clone() };
     let (snapshot, series) = (SnapshotId([3; 16]), SeriesId([4; 16]));
     let arrival = Arrival { snapshot, series, time: Timestamp(1 << 50), doubt: Some(Doubt::Dated) };
-    let look = Look { time: Timestamp(1 << 51), arrivals: vec![arrival], accepted: vec![snapshot] };
+    let look = Look {
+        time: Timestamp(1 << 51),
+        arrivals: vec![arrival],
+        accepted: vec![snapshot],
+        ended: Vec::new(),
+    };
     vec![
         slots.pack(),
         selection.pack(),

@@ -8,7 +8,7 @@
 use libfuzzer_sys::fuzz_target;
 use strongroom_arena::Redundancy;
 use strongroom_arena::envelope::format::{
-    HEADER_BYTES, Header, HeaderError, Layout, ObjectKind, Origin, RESERVED_BYTES, unpack_table,
+    HEADER_BYTES, Header, HeaderError, Layout, ObjectKind, Origin, PROOF_BYTES, unpack_table,
 };
 use strongroom_arena::envelope::{
     EnvelopeError, HEADROOM, Identity, Inspection, inspect, open, peek, repair, salvage, seal,
@@ -51,7 +51,7 @@ fn forge(object: &mut [u8], mode: u8) {
             && let Some(body) = object.get(HEADROOM..layout.first_table)
         {
             let hash = *blake3::hash(body).as_bytes();
-            let end = HEADER_BYTES - 4 - RESERVED_BYTES;
+            let end = HEADER_BYTES - 4 - PROOF_BYTES;
             object[end - 32..end].copy_from_slice(&hash);
             fix_header(object, true);
         }
