@@ -369,7 +369,7 @@ fn refused(
     BackendError::Refused { operation, what: name.to_string(), refusal, answer }
 }
 
-/// Beyond the quota and a sixteenth of it, so much may still be stored of what makes room.
+/// Beyond the quota and a sixteenth of it, this much may still be stored of what makes room.
 const REMOVAL_BYTES: u64 = 1 << 20;
 
 /// Whether an object says that something may go, or is what is left of an arena of which a part goes.

@@ -318,8 +318,8 @@ fn kept_o3_a_full_disk_keeps_no_later_prune_from_removing() {
     assert!(verified.is_sound(), "{:?}", verified.faults);
 }
 
-/// A hold in one copy and a label in the other: brought together, both count, in whatever order they
-/// were made and whichever is copied to the other.
+/// A hold in one copy and a label in the other: brought together, both count, in any order in which
+/// they were made, and copied in any direction.
 #[test]
 fn kept_o15_a_hold_of_one_copy_outlives_what_the_other_says() {
     for number in 0..8 {

@@ -56,7 +56,7 @@ pub struct Way<'w> {
     pub kept: &'w HashSet<SnapshotId>,
     /// Whether no further arena is begun.
     pub is_late: &'w dyn Fn() -> bool,
-    /// Told of each arena.
+    /// Hears of each arena.
     pub monitor: &'w dyn Monitor,
     /// Stops it.
     pub cancel: &'w Cancel,
@@ -172,7 +172,7 @@ enum Rewritten {
     Done,
     /// It changed meanwhile, and must be looked at again.
     Changed,
-    /// Not before somebody has done something about this.
+    /// Not before a person has done something about this.
     NotNow(&'static str),
     /// It stays as it is, for this reason, until nothing needs it.
     PutOff(String),
