@@ -29,7 +29,7 @@ mod key {
     pub const HELD_UNTIL: u64 = 3;
     pub const DRILL: u64 = 4;
     pub const BOOT: u64 = 5;
-    pub const AFTER: u64 = 7;
+    pub const AFTER: u64 = 6;
 }
 
 /// A snapshot that no rule and no wish removes.
@@ -375,7 +375,7 @@ mod tests {
             drill: None,
             boot: None,
             after: None,
-            newer: vec![(6, vec![0x01]), (300, vec![0x82, 0x01, 0x02])],
+            newer: vec![(7, vec![0x01]), (300, vec![0x82, 0x01, 0x02])],
         }
     }
 
@@ -414,7 +414,7 @@ mod tests {
     /// Frozen bytes.
     #[test]
     fn a_remark_that_was_made_is_read() {
-        let hex = "a6008264676f6c6460016f6265666f726520746865206d6f766502656175646974032406011901\
+        let hex = "a6008264676f6c6460016f6265666f726520746865206d6f766502656175646974032407011901\
             2c820102";
         let packed: String = remark().pack().iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(packed, hex);

@@ -3,7 +3,7 @@
 //! An object's envelope alone shows whether it is whole and whether it can be computed again; its
 //! name says what it should be. Verify and repair both begin here.
 
-use strongroom_arena::envelope::format::{HEADER_BYTES, Header};
+use strongroom_arena::envelope::format::{HEADER_BYTES, Header, HeaderError};
 use strongroom_arena::envelope::{self, EnvelopeError, Inspection};
 use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName};
 use strongroom_repository::objects::{is_as_named, read_whole, rightful_name};
@@ -143,6 +143,9 @@ pub fn look_at_ends(
 fn fault_of(name: &ObjectName, inspected: Result<Inspection, EnvelopeError>) -> Option<Fault> {
     let inspection = match inspected {
         Ok(inspection) => inspection,
+        Err(EnvelopeError::Header(HeaderError::NewerVersion { .. })) => {
+            return Some(Fault::Unknown);
+        }
         Err(error) => return Some(Fault::Beyond { why: error.to_string() }),
     };
     let header = &inspection.header;
