@@ -54,8 +54,9 @@ pub struct Remark {
     pub drill: Option<Drill>,
     /// What the last start of its machine found.
     pub boot: Option<BootDrill>,
-    /// The greatest number that its writer knew of; if it does not say, each that is less.
-    after: Option<u32>,
+    /// The greatest even and the greatest odd number that its writer knew of; if it does not say, it
+    /// knew each that is less.
+    after: Option<[u32; 2]>,
     /// What a newer program added: keys and their values, kept as they are.
     newer: Vec<(u64, Vec<u8>)>,
 }
@@ -98,7 +99,7 @@ impl Remark {
         encode().expect("a vector takes all that is written to it");
         let drill = self.drill.as_ref().map(|drill| (key::DRILL, drill.pack()));
         let boot = self.boot.as_ref().map(|boot| (key::BOOT, boot.pack()));
-        let after = self.after.map(|after| (key::AFTER, packed_number(after)));
+        let after = self.after.map(|after| (key::AFTER, packed_pair(after)));
         for (key, value) in drill.iter().chain(&boot).chain(&after).chain(&self.newer) {
             Encoder::new(&mut bytes).u64(*key).expect("a vector takes all that is written to it");
             bytes.extend_from_slice(value);
@@ -122,7 +123,7 @@ impl Remark {
                 key::HELD_UNTIL => until = Some(Timestamp(cbor.i64()?)),
                 key::DRILL => remark.drill = Some(Drill::decode(cbor, bytes)?),
                 key::BOOT => remark.boot = Some(BootDrill::decode(cbor, bytes)?),
-                key::AFTER => remark.after = Some(cbor.u32()?),
+                key::AFTER => remark.after = Some(decode_pair(cbor)?),
                 newer => {
                     let start = cbor.position();
                     cbor.skip()?;
@@ -157,10 +158,19 @@ impl Remark {
     }
 }
 
-fn packed_number(number: u32) -> Vec<u8> {
+fn packed_pair([even, odd]: [u32; 2]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    Encoder::new(&mut bytes).u32(number).expect("a vector takes all that is written to it");
+    let mut cbor = Encoder::new(&mut bytes);
+    let packed = cbor.array(2).and_then(|cbor| cbor.u32(even)?.u32(odd));
+    packed.expect("a vector takes all that is written to it");
     bytes
+}
+
+fn decode_pair(cbor: &mut Decoder<'_>) -> Result<[u32; 2], minicbor::decode::Error> {
+    match cbor.array()? {
+        Some(2) => Ok([cbor.u32()?, cbor.u32()?]),
+        _ => Err(minicbor::decode::Error::message("not two numbers")),
+    }
 }
 
 fn decode_labels(cbor: &mut Decoder<'_>) -> Result<Vec<String>, minicbor::decode::Error> {
@@ -181,6 +191,8 @@ struct Said {
     remark: Remark,
     /// The greatest that may be the owner's, readable or not.
     end: u32,
+    /// The greatest even and the greatest odd number up to that.
+    known: [u32; 2],
     /// The numbers after that which are taken.
     taken: BTreeSet<u32>,
     /// Those that may be the owner's and cannot be read: each may be a hold.
@@ -259,7 +271,7 @@ impl Remarks {
 impl Default for Said {
     fn default() -> Self {
         let (taken, unreadable) = (BTreeSet::new(), BTreeSet::new());
-        Self { last: 0, remark: Remark::default(), end: 0, taken, unreadable }
+        Self { last: 0, remark: Remark::default(), end: 0, known: [0, 0], taken, unreadable }
     }
 }
 
@@ -284,8 +296,9 @@ impl Said {
                 Err(error) => return Err(error),
             }
         }
-        let known = said.remark.after.unwrap_or(said.last.saturating_sub(1)).min(said.last);
-        let unknown = numbers.range(..said.last).rev().take_while(|number| **number > known);
+        let known = said.remark.after.unwrap_or([said.last; 2]);
+        let is_unknown = |number: &&u32| **number > known[usize::from(**number % 2 == 1)];
+        let unknown = numbers.range(..said.last).rev().filter(is_unknown);
         for number in unknown {
             match read_one(repository, snapshot, *number) {
                 Ok(unknown) => said.remark.unite(unknown),
@@ -306,6 +319,9 @@ impl Said {
             if unreadable.contains(number) {
                 said.unreadable.insert(*number);
             }
+        }
+        for number in numbers.range(..=said.end) {
+            said.known[usize::from(number % 2 == 1)] = *number;
         }
         said.taken = numbers.range(said.end.saturating_add(1)..).copied().collect();
         Ok(said)
@@ -346,7 +362,7 @@ pub fn change_remark(
         if remark == said.remark && said.unreadable.is_empty() {
             return Ok(false);
         }
-        remark.after = Some(said.end);
+        remark.after = Some(said.known);
         let last = || numbered_name(REMARKS_FOLDER, snapshot, u32::MAX);
         let number = said.next(remark.hold.is_some());
         let number = number.ok_or_else(|| RepositoryError::Forged { name: last() })?;

@@ -358,7 +358,7 @@ fn read_sealed(
         }
         // Removed between the listing and the reading.
         Err(RepositoryError::Backend(error)) if error.is_not_found() => return Ok(None),
-        Err(error) if error.is_damage() => 0,
+        Err(error) if error.is_unreadable() => 0,
         Err(error) => return Err(error),
     };
     Ok(Some(SealedSnapshot { id, sequence }))
