@@ -132,9 +132,9 @@ impl Frames {
         }
     }
 
-    /// Whether anything was received that was not taken.
+    /// Whether anything but white space was received that was not taken.
     pub fn has_some(&self) -> bool {
-        !self.buffer.is_empty()
+        !self.buffer.trim_ascii().is_empty()
     }
 
     /// Forgets everything before the object that begins with this name.
