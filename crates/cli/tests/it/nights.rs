@@ -225,6 +225,24 @@ fn a_wrong_clock_keeps_no_backup_from_being_made() {
     say(&world, "status --max-age 2d").exits(0);
 }
 
+/// A run that was killed left its lock as it was while it ran.
+#[test]
+fn kept_o14_a_run_that_did_not_end_is_no_good_one() {
+    let world = with_profile(BACKUP);
+    say(&world, "run").exits(0);
+    say(&world, "status").exits(0);
+    let lock = world.path(".local/state/strongroom/default.lock");
+    assert_eq!(fs::read_to_string(&lock).unwrap(), "", "it has ended");
+    fs::write(&lock, "process 1 since then\nunended 2026-01-02T03:04:05Z\n").unwrap();
+    say(&world, "status").exits(1).says("it did not end").says("last good backup");
+    say(&world, "status --format nagios").exits(2).says("CRITICAL");
+    say(&world, "run").exits(0);
+    say(&world, "status").exits(0);
+    let runs = say(&world, "status --json").exits(0).summary()["runs"].clone();
+    let verdicts: Vec<_> = runs.as_array().unwrap().iter().map(|run| &run["verdict"]).collect();
+    assert_eq!(verdicts, ["good", "stopped", "good"]);
+}
+
 #[test]
 fn a_lock_that_holds_rubbish_is_a_lock_all_the_same() {
     let world = with_profile(BACKUP);

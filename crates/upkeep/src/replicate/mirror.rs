@@ -200,7 +200,11 @@ fn refuse_held(
         None => Ok(()),
         Some(id) => Err(RepositoryError::NotMirrored {
             place: target.describe(),
-            what: format!("snapshot {} is held in it, and removed in the repository", id.short()),
+            what: format!(
+                "snapshot {} is held in it, and removed in the repository: if it may go, release it \
+                 there with `strongroom hold --release`",
+                id.short()
+            ),
         }),
     }
 }
