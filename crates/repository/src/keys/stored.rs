@@ -45,17 +45,25 @@ pub fn read_slots_ahead(
 
 fn read_each(backend: &dyn Backend, ids: &[SlotId]) -> Result<Vec<KeySlot>, RepositoryError> {
     let mut slots = Vec::new();
+    let mut withheld = None;
     let in_flight = backend.promises().in_flight;
     each_read_ahead(
         in_flight,
         ids,
         |id| read_slot(backend, *id),
         |_, slot| {
-            slots.extend(slot?);
+            match slot {
+                // Another one may open.
+                Err(error) if error.is_withheld() => withheld = Some(error),
+                other => slots.extend(other?),
+            }
             Ok::<(), RepositoryError>(())
         },
     )?;
-    Ok(slots)
+    match withheld.filter(|_| slots.is_empty()) {
+        Some(error) => Err(error),
+        None => Ok(slots),
+    }
 }
 
 /// A slot from each copy that can be read, once if they agree.
