@@ -128,7 +128,7 @@ fn a_repository_of_tomorrow() {
         let checksum = crc32c::crc32c(&header[..124]);
         header[124..].copy_from_slice(&checksum.to_le_bytes());
     }
-    // Its copy is as it was. Without a key nobody can say whether a newer program stopped half-way.
+    // Its copy is as it was. Without a key it cannot be said whether a newer program stopped half-way.
     fs::set_permissions(&config, fs::Permissions::from_mode(0o600)).unwrap();
     fs::write(&config, &bytes).unwrap();
     world.say("repair --keyless").exits(1).warns("update Strongroom");
