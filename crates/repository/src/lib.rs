@@ -8,7 +8,7 @@ mod arrivals;
 mod authorship;
 mod cache;
 mod claim;
-mod claims;
+
 mod collections;
 pub mod config;
 mod drills;
@@ -24,6 +24,7 @@ pub mod objects;
 pub mod opened;
 pub mod own;
 mod places;
+mod proofs;
 mod read;
 mod remarks;
 mod replicas;

@@ -24,7 +24,6 @@ use strongroom_base::{
 };
 use strongroom_chunk::Limits;
 
-use crate::claims::WithProofs;
 use crate::config::{
     ARENA_BYTES_DEFAULT, ARENA_BYTES_MAX, Config, NAMING_FINGERPRINT, NAMING_LOCATION,
     STORE_AGREED, STORE_EXCLUSIVE,
@@ -33,6 +32,7 @@ use crate::error::RepositoryError;
 use crate::keys::{KdfCost, KeySlot, NewSlot, SlotSecret, open_slot, read_slots_ahead, write_slot};
 use crate::near::Near;
 use crate::objects::{CONFIG, COPY, KEYS_FOLDER, SNAPSHOTS_FOLDER, is_drawn, read_small};
+use crate::proofs::WithProofs;
 use crate::trial;
 
 /// The caches of one place, each of a domain, that are asked for the slot that was opened last.

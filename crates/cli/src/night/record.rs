@@ -123,7 +123,7 @@ impl RunRecord {
 
 /// Why a run has no end.
 const UNENDED: &str = "it did not end: it was killed, or the machine stopped";
-/// What its lock says beside its begin as long as it has not ended.
+/// The word in its lock that says it has not ended, before the time of its begin.
 const UNENDED_WORD: &str = "unended";
 
 /// While it lives, no other run of the profile begins.
