@@ -119,15 +119,18 @@ impl Life {
         }
     }
 
-    /// Replaces bytes in the middle of each arena that `choose` names; as few as parity mends.
+    /// Changes one byte in the middle of each arena that `choose` names. More than one could lie in two
+    /// shards of a small arena, which its parity does not bring back.
     fn damage(&self, choose: impl Fn(usize) -> bool) {
         let mut arenas: Vec<PathBuf> =
             fs::read_dir(self.path("room/arenas")).unwrap().map(|it| it.unwrap().path()).collect();
         arenas.sort();
-        for (place, arena) in arenas.iter().enumerate().filter(|(place, _)| choose(*place)) {
-            let file = fs::File::options().write(true).open(arena).unwrap();
+        for (_, arena) in arenas.iter().enumerate().filter(|(place, _)| choose(*place)) {
+            let file = fs::File::options().read(true).write(true).open(arena).unwrap();
             let middle = file.metadata().unwrap().len() / 2;
-            file.write_all_at(format!("damage of {place:05}").as_bytes(), middle).unwrap();
+            let mut byte = [0];
+            file.read_exact_at(&mut byte, middle).unwrap();
+            file.write_all_at(&[byte[0] ^ 0x55], middle).unwrap();
         }
     }
 
