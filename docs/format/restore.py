@@ -272,7 +272,7 @@ class Repository:
 
     def counted_of_ended(self) -> dict:
         """The snapshots that count, of each domain that has ended: ended.md."""
-        last = {}
+        words = {}
         for path in (self.path / "ended").glob("*"):
             try:
                 name = path.name.removesuffix(".copy")
@@ -280,10 +280,15 @@ class Repository:
                 opened = self.owners_own(path, "ended/" + name, ENDING, bytes.fromhex(domain))
                 fields = Cbor(opened).value()
                 if self.keys.domain_id(fields[1]).hex() == domain:
-                    last[fields[1]] = max(last.get(fields[1], (0,)), (int(number), fields[2]))
+                    words.setdefault(fields[1], {})[int(number)] = fields
             except (Damaged, OSError, ValueError) as error:
                 print(f"{path}: {error}", file=sys.stderr)
-        return {name: {bytes(one) for one in counted} for name, (_, counted) in last.items()}
+        counted = {}
+        for name, said in words.items():
+            replaced = {number for fields in said.values() for number in fields[3]}
+            last = [fields for number, fields in said.items() if number not in replaced]
+            counted[name] = {bytes(one) for fields in last for one in fields[2]}
+        return counted
 
     def owners_own(self, path: Path, name: str, kind: int, object_id: bytes) -> bytes:
         """What only the owner makes and reads: signed, and sealed to the owner (keys.md)."""

@@ -1,5 +1,7 @@
 //! Snapshots: what one backup kept.
 
+use std::collections::BTreeMap;
+
 use strongroom_base::{SnapshotId, Timestamp};
 
 use crate::reference::Recipe;
@@ -26,8 +28,9 @@ pub struct Snapshot {
     /// The paths that were to be backed up, absolute, any bytes.
     pub paths: Vec<Vec<u8>>,
     /// Those at and below the paths of which something is not in it that was expected: they could
-    /// not be reached or read, or they were empty and were not so before.
-    pub missing: Vec<Vec<u8>>,
+    /// not be reached or read, or they were empty and were not so before. With each some of the names
+    /// that were in it: it is there again if most of them are.
+    pub missing: BTreeMap<Vec<u8>, Vec<Vec<u8>>>,
     /// Labels that the user gave it.
     pub labels: Vec<String>,
     /// The snapshot from which unchanged files were taken over.
@@ -192,7 +195,7 @@ impl Snapshot {
             host: String::new(),
             user: String::new(),
             paths: Vec::new(),
-            missing: Vec::new(),
+            missing: BTreeMap::new(),
             labels: Vec::new(),
             parent: None,
             root: Recipe::default(),

@@ -224,7 +224,7 @@ pub fn find_also_forgotten(
 pub fn check_complete(context: &Context, snapshot: &Snapshot) -> Exit {
     let id = snapshot.id.short();
     if !snapshot.missing.is_empty() {
-        let paths = printable_paths(&snapshot.missing, ", ");
+        let paths = printable_paths(snapshot.missing.keys(), ", ");
         let message = format!(
             "snapshot {id} lacks what was in {paths}: it could not be read, or was suddenly empty"
         );

@@ -292,12 +292,18 @@ pub fn printable_bytes(bytes: &[u8]) -> String {
 }
 
 /// The paths of a snapshot in a line: all of a few, and how many more there are.
-pub fn printable_paths(paths: &[Vec<u8>], between: &str) -> String {
+pub fn printable_paths<'p>(
+    paths: impl IntoIterator<Item = &'p Vec<u8>, IntoIter: ExactSizeIterator>,
+    between: &str,
+) -> String {
     const SHOWN_MAX: usize = 8;
-    let shown = paths.iter().take(SHOWN_MAX).map(|path| printable_bytes(path));
-    let more = paths.len().saturating_sub(SHOWN_MAX);
+    let mut paths = paths.into_iter();
+    let count = paths.len();
+    let shown: Vec<String> =
+        paths.by_ref().take(SHOWN_MAX).map(|path| printable_bytes(path)).collect();
+    let more = count.saturating_sub(SHOWN_MAX);
     let more = (more > 0).then(|| format!("and {} more", count_text(more as u64)));
-    shown.chain(more).collect::<Vec<_>>().join(between)
+    shown.into_iter().chain(more).collect::<Vec<_>>().join(between)
 }
 
 /// As [`printable`], of a text.

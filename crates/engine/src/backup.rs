@@ -53,7 +53,7 @@ use paths::{LeftOut, Paths};
 use profile::Profile;
 use racy::RacyTimes;
 use readers::Readers;
-use run::{Queue, Run, Walked};
+use run::{Queue, Run, Walked, some_names};
 use sources::Sources;
 use tally::{Counted, Tally};
 use totals::Totals;
@@ -272,7 +272,8 @@ fn backup_in_session(
             let why = "it could not be read, as was reported";
             return Err(paths::nothing_of(Path::new(OsStr::from_bytes(path)), why));
         }
-        begun.missing = tally.sources.missing();
+        let names_of = |path: &[u8]| parent.map_or(Vec::new(), |it| some_names(it, path, &reader));
+        begun.missing = tally.sources.missing(names_of);
     }
     let needs = writer.needs();
     let written = writer.finish(monitor)?;
@@ -326,11 +327,12 @@ pub fn backup_reader(
     let stopped = cancel.is_cancelled();
     let bytes = content.stream_bytes();
     let had_bytes = before.is_some_and(|content| content.stream_bytes() > 0);
-    let is_emptied = bytes == 0 && (had_bytes || begun.expected.were_missing == paths);
+    let was_missing = begun.expected.were_missing.contains_key(&paths[0]);
+    let is_emptied = bytes == 0 && (had_bytes || was_missing);
     if is_emptied && !stopped {
-        begun.missing.clone_from(&paths);
+        begun.missing.insert(paths[0].clone(), Vec::new());
         let path = Some(Path::new(OsStr::from_bytes(&paths[0])));
-        monitor.problem(Problem { severity: Severity::Warning, path, message: tally::EMPTIED });
+        monitor.problem(Problem { severity: Severity::Warning, path, message: sources::EMPTIED });
     }
     let metadata = Metadata {
         mode: 0o600,

@@ -102,8 +102,9 @@ pub struct Look {
     pub arrivals: Vec<Arrival>,
     /// Snapshots that are right, though there was a doubt.
     pub accepted: Vec<SnapshotId>,
-    /// The domains that had ended by then: so that their ends do not get lost unnoticed.
-    pub ended: Vec<DomainId>,
+    /// What the owner had said by then of the ends of domains, by domain and number: so that no word
+    /// gets lost unnoticed.
+    pub ended: Vec<(DomainId, u32)>,
 }
 
 impl Look {
@@ -125,8 +126,8 @@ impl Look {
             }
             if !self.ended.is_empty() {
                 cbor.u64(key::ENDED)?.array(self.ended.len() as u64)?;
-                for domain in &self.ended {
-                    cbor.bytes(&domain.0)?;
+                for (domain, number) in &self.ended {
+                    cbor.array(2)?.bytes(&domain.0)?.u32(*number)?;
                 }
             }
             Ok(())
@@ -154,7 +155,7 @@ impl Look {
                 }
                 key::ENDED => {
                     for _ in 0..length(cbor)? {
-                        look.ended.push(DomainId(decode_id(cbor)?));
+                        look.ended.push(decode_ended(cbor)?);
                     }
                 }
                 _ => cbor.skip()?,
@@ -183,6 +184,13 @@ fn decode_arrival(cbor: &mut Decoder<'_>) -> Result<Arrival, minicbor::decode::E
     })
 }
 
+fn decode_ended(cbor: &mut Decoder<'_>) -> Result<(DomainId, u32), minicbor::decode::Error> {
+    match length(cbor)? {
+        2 => Ok((DomainId(decode_id(cbor)?), cbor.u32()?)),
+        _ => Err(minicbor::decode::Error::message("the end of a domain has two parts")),
+    }
+}
+
 fn decode_id(cbor: &mut Decoder<'_>) -> Result<[u8; 16], minicbor::decode::Error> {
     let id = cbor.bytes()?.try_into();
     id.map_err(|_| minicbor::decode::Error::message("a name has 16 bytes"))
@@ -205,7 +213,7 @@ pub struct Arrivals {
     /// By series, in the order of the looks: also what was removed since.
     series: BTreeMap<SeriesId, Vec<SnapshotId>>,
     accepted: HashSet<SnapshotId>,
-    ended: BTreeSet<DomainId>,
+    ended: BTreeSet<(DomainId, u32)>,
     /// The time of the last look.
     last: Option<Timestamp>,
     /// The number of the next.
@@ -252,7 +260,8 @@ impl Arrivals {
 
     /// Records a look, and adds it.
     pub fn record(&mut self, repository: &Repository, look: &Look) -> Result<(), RepositoryError> {
-        let mut number = self.next.max(1);
+        // Not the next, but the time: two copies of a repository do not give one name to two looks.
+        let mut number = self.next.max(u64::try_from(look.time.0).unwrap_or(0)).max(1);
         // Names that others have taken are passed over.
         while !signed::create_private(repository, &arrivals_name(number), &look.pack())? {
             let name = arrivals_name(number);
@@ -284,14 +293,9 @@ impl Arrivals {
         doubt.filter(|_| !self.is_accepted(snapshot))
     }
 
-    /// The domains of which any look knew that they had ended.
-    pub fn ended(&self) -> impl Iterator<Item = DomainId> {
-        self.ended.iter().copied()
-    }
-
-    /// Whether any look knew that a domain had ended.
-    pub fn has_ended(&self, domain: DomainId) -> bool {
-        self.ended.contains(&domain)
+    /// What any look knew of the ends of domains, by domain and number.
+    pub fn ended(&self) -> &BTreeSet<(DomainId, u32)> {
+        &self.ended
     }
 
     /// The time of the last look.
@@ -326,7 +330,8 @@ mod tests {
 
     #[test]
     fn a_look_comes_back_whole_or_not_at_all() {
-        let ended = Look { ended: vec![DomainId([7; 16]), DomainId([8; 16])], ..look() };
+        let ended =
+            Look { ended: vec![(DomainId([7; 16]), 1), (DomainId([8; 16]), u32::MAX)], ..look() };
         for look in [look(), ended, Look::default()] {
             let bytes = look.pack();
             assert_eq!(Look::unpack(&bytes).unwrap(), look);
@@ -355,9 +360,9 @@ mod tests {
         };
         small.arrivals.clear();
         small.accepted.clear();
-        small.ended = vec![DomainId([7; 16])];
+        small.ended = vec![(DomainId([7; 16]), 300)];
         let packed: String = small.pack().iter().map(|byte| format!("{byte:02x}")).collect();
-        let ended = format!("038150{}", "07".repeat(16));
+        let ended = format!("03818250{}19012c", "07".repeat(16));
         assert_eq!(packed, format!("a4001b000001000000000001800280{ended}"));
         let series: String = SeriesId::of(&snapshot).0.iter().map(|b| format!("{b:02x}")).collect();
         assert_eq!(series, "0a517f5a40bf337581a68281b3cc647f");

@@ -2,12 +2,13 @@
 //! is not the machine's, also if it has its key.
 //!
 //! ```text
-//! ended/D.K         what the owner says for the K-th time of the end of the domain D
+//! ended/D.K         what the owner says of the end of the domain D; K depends on what is said
 //! ended/D.K.copy    the same again
 //! ```
 //!
-//! The greatest K that can be read counts. Objects are only added. The document:
-//! `docs/format/ended.md`.
+//! Each names those that were known when it was said, and replaces them. Those that none replaces count
+//! together: two copies of a repository may each have said something. Objects are only added. The
+//! document: `docs/format/ended.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,6 +28,7 @@ mod key {
     pub const TIME: u64 = 0;
     pub const DOMAIN: u64 = 1;
     pub const COUNTED: u64 = 2;
+    pub const REPLACES: u64 = 3;
 }
 
 /// What the owner says of the end of a domain.
@@ -38,6 +40,8 @@ pub struct Ending {
     pub domain: String,
     /// The snapshots of the domain that count.
     pub counted: BTreeSet<SnapshotId>,
+    /// The numbers of what was said before, and does not count any more.
+    pub replaces: BTreeSet<u32>,
 }
 
 impl Ending {
@@ -46,11 +50,15 @@ impl Ending {
         let mut bytes = Vec::new();
         let mut cbor = Encoder::new(&mut bytes);
         let mut encode = || -> Result<(), minicbor::encode::Error<std::convert::Infallible>> {
-            cbor.map(3)?.u64(key::TIME)?.i64(self.time.0)?;
+            cbor.map(4)?.u64(key::TIME)?.i64(self.time.0)?;
             cbor.u64(key::DOMAIN)?.str(&self.domain)?;
             cbor.u64(key::COUNTED)?.array(self.counted.len() as u64)?;
             for snapshot in &self.counted {
                 cbor.bytes(&snapshot.0)?;
+            }
+            cbor.u64(key::REPLACES)?.array(self.replaces.len() as u64)?;
+            for number in &self.replaces {
+                cbor.u32(*number)?;
             }
             Ok(())
         };
@@ -61,18 +69,22 @@ impl Ending {
     /// What is in `bytes`.
     pub fn unpack(bytes: &[u8]) -> Result<Self, FormatError> {
         let mut ending = Self::default();
-        let mut has_all = [false; 3];
+        let mut has_all = [false; 4];
         let mut cbor = Decoder::new(bytes);
         decode_map(&mut cbor, |cbor, number| {
             match number {
                 key::TIME => ending.time = Timestamp(cbor.i64()?),
                 key::DOMAIN => ending.domain = cbor.str()?.to_owned(),
                 key::COUNTED => {
-                    let unknown = || minicbor::decode::Error::message("an array of unknown length");
-                    for _ in 0..cbor.array()?.ok_or_else(unknown)? {
+                    for _ in 0..length(cbor)? {
                         let id = cbor.bytes()?.try_into();
                         let wrong = |_| minicbor::decode::Error::message("a name has 16 bytes");
                         ending.counted.insert(SnapshotId(id.map_err(wrong)?));
+                    }
+                }
+                key::REPLACES => {
+                    for _ in 0..length(cbor)? {
+                        ending.replaces.insert(cbor.u32()?);
                     }
                 }
                 _ => cbor.skip()?,
@@ -83,20 +95,58 @@ impl Ending {
             Ok(())
         })
         .map_err(|error| FormatError::damaged("end of a domain", error))?;
-        match cbor.position() == bytes.len() && has_all == [true; 3] {
+        match cbor.position() == bytes.len() && has_all == [true; 4] {
             true => Ok(ending),
             false => Err(FormatError::damaged("end of a domain", "a field or its end is missing")),
         }
     }
 }
 
+fn length(cbor: &mut Decoder<'_>) -> Result<u64, minicbor::decode::Error> {
+    let unknown = || minicbor::decode::Error::message("an array of unknown length");
+    cbor.array()?.ok_or_else(unknown)
+}
+
+/// What is said of one domain, by number.
+#[derive(Debug, Clone, Default)]
+struct Words(BTreeMap<u32, Ending>);
+
+impl Words {
+    /// Whether one was read, or replaced by one that was.
+    fn know(&self, number: u32) -> bool {
+        self.0.contains_key(&number) || self.replaced().any(|replaced| replaced == number)
+    }
+
+    fn replaced(&self) -> impl Iterator<Item = u32> {
+        self.0.values().flat_map(|word| word.replaces.iter().copied())
+    }
+
+    /// Those that no other replaces.
+    fn last(&self) -> BTreeMap<u32, &Ending> {
+        let replaced: BTreeSet<u32> = self.replaced().collect();
+        let words = self.0.iter().filter(|(number, _)| !replaced.contains(number));
+        words.map(|(number, word)| (*number, word)).collect()
+    }
+
+    /// Those that no other replaces, as one: it counts what any of them counts.
+    fn united(&self) -> Option<Ending> {
+        let last = self.last();
+        let mut united = (*last.values().next()?).clone();
+        for word in last.into_values() {
+            united.time = united.time.max(word.time);
+            united.counted.extend(&word.counted);
+        }
+        united.replaces = self.0.keys().copied().chain(self.replaced()).collect();
+        Some(united)
+    }
+}
+
 /// All domains that have ended, as the owner reads them.
 #[derive(Debug, Clone, Default)]
 pub struct Endings {
-    /// By the name of the domain.
+    /// By the name of the domain, what counts.
     of: BTreeMap<String, Ending>,
-    /// By domain: the number of the next word about it.
-    next: BTreeMap<DomainId, u32>,
+    words: BTreeMap<DomainId, Words>,
 }
 
 impl Endings {
@@ -106,16 +156,14 @@ impl Endings {
         let Some(owner) = &repository.keys.owner else { return Ok(Self::default()) };
         let mut endings = Self::default();
         for (domain, numbers) in list(repository)? {
-            let read = |number: &u32| read_one(repository, ending_name(domain, *number));
-            let of_domain = |ending: &Ending| owner.domain_id(&ending.domain) == domain;
-            let last = numbers.iter().rev().find_map(|number| Some((*number, read(number)?)));
-            let last = last.filter(|(_, ending)| of_domain(ending));
-            let known = last.as_ref().map_or(0, |(number, _)| *number);
-            let next = (known + 1..).find(|number| !numbers.contains(number));
-            endings.next.insert(domain, next.unwrap_or(u32::MAX));
-            if let Some((_, ending)) = last {
-                endings.of.insert(ending.domain.clone(), ending);
+            let read = |number| Some((number, read_one(repository, ending_name(domain, number))?));
+            let is_of_domain = |(_, word): &(u32, Ending)| owner.domain_id(&word.domain) == domain;
+            let words = numbers.into_iter().filter_map(read).filter(is_of_domain);
+            let words = Words(words.collect());
+            if let Some(united) = words.united() {
+                endings.of.insert(united.domain.clone(), united);
             }
+            endings.words.insert(domain, words);
         }
         Ok(endings)
     }
@@ -130,16 +178,25 @@ impl Endings {
         self.of.values()
     }
 
+    /// The domain and number of each word that counts.
+    pub fn words(&self) -> impl Iterator<Item = (DomainId, u32)> {
+        let of_domain = |(domain, words): (&DomainId, &Words)| {
+            let domain = *domain;
+            words.last().into_keys().map(move |number| (domain, number)).collect::<Vec<_>>()
+        };
+        self.words.iter().flat_map(of_domain)
+    }
+
+    /// Whether a word was read, or replaced by one that was.
+    pub fn know(&self, domain: DomainId, number: u32) -> bool {
+        self.words.get(&domain).is_some_and(|words| words.know(number))
+    }
+
     /// Whether a snapshot does not count, because its domain has ended without it.
     pub fn is_late(&self, snapshot: &Snapshot) -> bool {
         let ending = self.of(&snapshot.domain);
         ending.is_some_and(|ending| !ending.counted.contains(&snapshot.id))
     }
-}
-
-/// The object of what the owner says first of the end of a domain.
-pub fn first_ending(domain: DomainId) -> ObjectName {
-    ending_name(domain, 1)
 }
 
 /// The numbers of what is said of each domain.
@@ -162,7 +219,7 @@ fn read_one(repository: &Repository, name: ObjectName) -> Option<Ending> {
 }
 
 /// Says of a domain that it has ended, and which of its snapshots count. What was said of it before
-/// does not count any more.
+/// does not count any more; nor do the words with these numbers, which were lost.
 ///
 /// # Errors
 ///
@@ -171,6 +228,7 @@ pub fn end_domain(
     repository: &Repository,
     domain: &str,
     counted: BTreeSet<SnapshotId>,
+    lost: BTreeSet<u32>,
 ) -> Result<Ending, RepositoryError> {
     let owner = repository.keys.owner.as_ref().ok_or(RepositoryError::PutOnly)?;
     if domain.is_empty() {
@@ -178,9 +236,11 @@ pub fn end_domain(
     }
     let id = owner.domain_id(domain);
     let time = repository.surroundings.clock.now();
-    let ending = Ending { time, domain: domain.to_owned(), counted };
+    let known = Endings::read(repository)?.of.remove(domain).map(|known| known.replaces);
+    let replaces = known.into_iter().flatten().chain(lost).collect();
+    let ending = Ending { time, domain: domain.to_owned(), counted, replaces };
     let content = ending.pack();
-    let mut number = Endings::read(repository)?.next.get(&id).copied().unwrap_or(1);
+    let mut number = number_of(&content);
     loop {
         let name = ending_name(id, number);
         let object = signed::seal_private(repository, &name, &content)?;
@@ -189,8 +249,16 @@ pub fn end_domain(
             signed::put(repository, &copy_of(&name), &object)?;
             return Ok(ending);
         }
-        number = number.checked_add(1).ok_or(RepositoryError::Forged { name })?;
+        number = number.wrapping_add(1).max(1);
     }
+}
+
+/// The number of an object with this content: two copies of a repository, in each of which something
+/// is said, do not give one name to both.
+fn number_of(content: &[u8]) -> u32 {
+    let hash = blake3::hash(content);
+    let (first, _) = hash.as_bytes().split_first_chunk().expect("a hash is longer");
+    u32::from_le_bytes(*first).max(1)
 }
 
 /// Whether the owner has said that the domain of this key has ended. What cannot be read says nothing.
@@ -213,7 +281,8 @@ mod tests {
 
     fn ending() -> Ending {
         let counted = [SnapshotId([2; 16]), SnapshotId([1; 16])].into();
-        Ending { time: Timestamp(-7), domain: "laptop".to_owned(), counted }
+        let replaces = [7, 300].into();
+        Ending { time: Timestamp(-7), domain: "laptop".to_owned(), counted, replaces }
     }
 
     #[test]
@@ -226,7 +295,7 @@ mod tests {
             }
             assert!(Ending::unpack(&[&bytes[..], &[0]].concat()).is_err());
         }
-        assert!(Ending::unpack(&[0xa1, 0x00, 0x00]).is_err(), "two fields are missing");
+        assert!(Ending::unpack(&[0xa1, 0x00, 0x00]).is_err(), "three fields are missing");
     }
 
     /// Frozen bytes.
@@ -234,7 +303,33 @@ mod tests {
     fn the_end_of_a_domain_that_was_made_is_read() {
         let packed: String = ending().pack().iter().map(|byte| format!("{byte:02x}")).collect();
         let ids = format!("50{}50{}", "01".repeat(16), "02".repeat(16));
-        assert_eq!(packed, format!("a300260166{}0282{ids}", "6c6170746f70"));
+        assert_eq!(packed, format!("a400260166{}0282{ids}03820719012c", "6c6170746f70"));
+    }
+
+    #[test]
+    fn words_that_none_replaces_count_together() {
+        let word = |byte, replaces: &[u32]| Ending {
+            time: Timestamp(i64::from(byte)),
+            domain: "laptop".to_owned(),
+            counted: [SnapshotId([byte; 16])].into(),
+            replaces: replaces.iter().copied().collect(),
+        };
+        let united = |words: &[(u32, Ending)]| Words(words.iter().cloned().collect()).united();
+        let counted = |words: &[(u32, Ending)]| -> Vec<u8> {
+            let united = united(words).unwrap();
+            united.counted.iter().map(|id| id.0[0]).collect()
+        };
+        assert_eq!(united(&[]), None);
+        let (first, second) = ((70, word(1, &[])), (5, word(2, &[70])));
+        assert_eq!(counted(&[first.clone(), second.clone()]), [2], "the second replaces the first");
+        // Said in another copy, which knew the first alone.
+        let beside = (9, word(3, &[70]));
+        let all = [first, second, beside];
+        assert_eq!(counted(&all), [2, 3]);
+        let united = united(&all).unwrap();
+        assert_eq!((united.time, united.replaces), (Timestamp(3), [5, 9, 70].into()));
+        let words = Words([(6, word(4, &[5, 9, 70]))].into());
+        assert!(words.know(6) && words.know(70) && !words.know(71));
     }
 
     #[test]

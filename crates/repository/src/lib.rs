@@ -46,7 +46,7 @@ pub use collections::{
     create_plan, create_verdict, finish_collection, verdict_object,
 };
 pub use drills::{BootDrill, Drill, DrillVerdict};
-pub use endings::{Ending, Endings, end_domain, first_ending};
+pub use endings::{Ending, Endings, end_domain};
 pub use error::{RepositoryError, SlotError};
 pub use index::chunk_index::{ChunkIndex, Refreshed, whole_arena};
 pub use kind::ErrorKind;
@@ -58,7 +58,7 @@ pub use read::disks::{DISK_SUFFIX, StoredDisk, find_disks};
 pub use read::lookup::{Found, find_path};
 pub use read::memo::{NodeKey, NodeMemo, PartKey, PartMemo, TreeKey, TreeMemo};
 pub use read::walk::{EnteredDirectory, SnapshotEvent, SnapshotWalk};
-pub use remarks::{Hold, Remark, Remarks, change_remark};
+pub use remarks::{Hold, Remark, Remarks, change_remark, release_hold};
 pub use replicas::WithReplicas;
 pub use repository::{
     ClosedRepository, InitOptions, Repository, Surroundings, arena_bytes_of, check_vacant, exists,

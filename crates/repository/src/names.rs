@@ -104,8 +104,8 @@ pub(crate) fn numbered_of(file: &str) -> Option<(SnapshotId, u32)> {
     (parsed > 0 && parsed.to_string() == number).then_some((snapshot, parsed))
 }
 
-/// The object of what the owner says for the number-th time of the end of a domain.
-pub(crate) fn ending_name(domain: DomainId, number: u32) -> ObjectName {
+/// The object of what the owner says of the end of a domain, by the number of the word.
+pub fn ending_name(domain: DomainId, number: u32) -> ObjectName {
     numbered_name(ENDED_FOLDER, SnapshotId(domain.0), number)
 }
 

@@ -12,10 +12,9 @@ use strongroom_base::{ArenaId, DomainId, SlotId, SnapshotId, VoucherId};
 use crate::error::RepositoryError;
 pub use crate::names::{
     ARRIVALS_FOLDER, COLLECTIONS_FOLDER, COPY, ENDED_FOLDER, FORGOTTEN_FOLDER, REMARKS_FOLDER,
+    ending_name,
 };
-use crate::names::{
-    Step, arrivals_name, arrivals_of, ending_name, ending_of, numbered_name, numbered_of,
-};
+use crate::names::{Step, arrivals_name, arrivals_of, ending_of, numbered_name, numbered_of};
 
 /// The folder of key slots.
 pub const KEYS_FOLDER: &str = "keys";

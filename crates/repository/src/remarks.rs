@@ -1,13 +1,13 @@
 //! What the owner says of snapshots after they were made: labels, a description, a hold, a drill.
 //!
 //! ```text
-//! remarks/S.K      the K-th remark about S: all that the owner says of it
+//! remarks/S.K      a remark about S: all that the owner says of it
 //! ```
 //!
-//! The greatest K counts, and of those that it did not know what it does not say itself: two copies of a
-//! repository may be brought together, in one of which a snapshot was held and in the other labelled.
-//! Objects are only added, for the same reason as wishes: a late creation brings no old remark back.
-//! The document: `docs/format/remark.md`.
+//! Each names those that it replaces. The greatest K counts, and of others that none replaces what it
+//! does not say itself: two copies of a repository may be brought together, in one of which a snapshot
+//! was held and in the other labelled. Objects are only added, for the same reason as wishes: a late
+//! creation brings no old remark back. The document: `docs/format/remark.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,8 +29,11 @@ mod key {
     pub const HELD_UNTIL: u64 = 3;
     pub const DRILL: u64 = 4;
     pub const BOOT: u64 = 5;
-    pub const AFTER: u64 = 6;
+    pub const REPLACES: u64 = 6;
 }
+
+/// A remark has a number at most so much greater than one that was there before.
+const STEP_MAX: u32 = 1 << 12;
 
 /// A snapshot that no rule and no wish removes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,9 +57,8 @@ pub struct Remark {
     pub drill: Option<Drill>,
     /// What the last start of its machine found.
     pub boot: Option<BootDrill>,
-    /// The greatest even and the greatest odd number that its writer knew of; if it does not say, it
-    /// knew each that is less.
-    after: Option<[u32; 2]>,
+    /// The numbers of the remarks that it replaces; if it does not say, of all that are less.
+    replaces: Option<BTreeSet<u32>>,
     /// What a newer program added: keys and their values, kept as they are.
     newer: Vec<(u64, Vec<u8>)>,
 }
@@ -73,7 +75,7 @@ impl Remark {
             until.is_some(),
             self.drill.is_some(),
             self.boot.is_some(),
-            self.after.is_some(),
+            self.replaces.is_some(),
         ];
         let count = present.into_iter().filter(|is| *is).count() + self.newer.len();
         let mut cbor = Encoder::new(&mut bytes);
@@ -99,8 +101,8 @@ impl Remark {
         encode().expect("a vector takes all that is written to it");
         let drill = self.drill.as_ref().map(|drill| (key::DRILL, drill.pack()));
         let boot = self.boot.as_ref().map(|boot| (key::BOOT, boot.pack()));
-        let after = self.after.map(|after| (key::AFTER, packed_pair(after)));
-        for (key, value) in drill.iter().chain(&boot).chain(&after).chain(&self.newer) {
+        let replaces = self.replaces.as_ref().map(|known| (key::REPLACES, packed_numbers(known)));
+        for (key, value) in drill.iter().chain(&boot).chain(&replaces).chain(&self.newer) {
             Encoder::new(&mut bytes).u64(*key).expect("a vector takes all that is written to it");
             bytes.extend_from_slice(value);
         }
@@ -123,7 +125,7 @@ impl Remark {
                 key::HELD_UNTIL => until = Some(Timestamp(cbor.i64()?)),
                 key::DRILL => remark.drill = Some(Drill::decode(cbor, bytes)?),
                 key::BOOT => remark.boot = Some(BootDrill::decode(cbor, bytes)?),
-                key::AFTER => remark.after = Some(decode_pair(cbor)?),
+                key::REPLACES => remark.replaces = Some(decode_numbers(cbor)?),
                 newer => {
                     let start = cbor.position();
                     cbor.skip()?;
@@ -146,53 +148,61 @@ impl Remark {
 }
 
 impl Remark {
-    /// Takes over what another says of a snapshot that this one does not, because it did not know it.
+    /// Takes over what another says of a snapshot that this one does not, because it did not know it: of
+    /// two holds the longer one, of two drills the later one.
     fn unite(&mut self, unknown: Self) {
-        self.hold = self.hold.take().or(unknown.hold);
+        let end = |hold: &Hold| hold.until.unwrap_or(Timestamp(i64::MAX));
+        let holds = [self.hold.take(), unknown.hold].into_iter().flatten();
+        self.hold = holds.rev().max_by_key(end);
         self.labels = self.labels.take().or(unknown.labels);
-        self.drill = self.drill.take().or(unknown.drill);
-        self.boot = self.boot.take().or(unknown.boot);
+        let drills = [self.drill.take(), unknown.drill].into_iter().flatten();
+        self.drill = drills.max_by_key(|drill| drill.time);
+        let boots = [self.boot.take(), unknown.boot].into_iter().flatten();
+        self.boot = boots.max_by_key(|boot| boot.time);
         if self.description.is_empty() {
             self.description = unknown.description;
         }
     }
 }
 
-fn packed_pair([even, odd]: [u32; 2]) -> Vec<u8> {
+fn packed_numbers(numbers: &BTreeSet<u32>) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut cbor = Encoder::new(&mut bytes);
-    let packed = cbor.array(2).and_then(|cbor| cbor.u32(even)?.u32(odd));
-    packed.expect("a vector takes all that is written to it");
+    let mut encode = || -> Result<(), minicbor::encode::Error<std::convert::Infallible>> {
+        cbor.array(numbers.len() as u64)?;
+        for number in numbers {
+            cbor.u32(*number)?;
+        }
+        Ok(())
+    };
+    encode().expect("a vector takes all that is written to it");
     bytes
 }
 
-fn decode_pair(cbor: &mut Decoder<'_>) -> Result<[u32; 2], minicbor::decode::Error> {
-    match cbor.array()? {
-        Some(2) => Ok([cbor.u32()?, cbor.u32()?]),
-        _ => Err(minicbor::decode::Error::message("not two numbers")),
-    }
+fn decode_numbers(cbor: &mut Decoder<'_>) -> Result<BTreeSet<u32>, minicbor::decode::Error> {
+    (0..length(cbor)?).map(|_| cbor.u32()).collect()
 }
 
 fn decode_labels(cbor: &mut Decoder<'_>) -> Result<Vec<String>, minicbor::decode::Error> {
+    (0..length(cbor)?).map(|_| cbor.str().map(str::to_owned)).collect()
+}
+
+fn length(cbor: &mut Decoder<'_>) -> Result<u64, minicbor::decode::Error> {
     let none = || minicbor::decode::Error::message("no array of known length");
-    let mut labels = Vec::new();
-    for _ in 0..cbor.array()?.ok_or_else(none)? {
-        labels.push(cbor.str()?.to_owned());
-    }
-    Ok(labels)
+    cbor.array()?.ok_or_else(none)
 }
 
 /// The remarks about one snapshot.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 struct Said {
-    /// The greatest that can be read, and what it and those that it did not know say; 0 if there is
+    /// The greatest that can be read, and what it and those that it does not replace say; 0 if there is
     /// none.
     last: u32,
     remark: Remark,
+    /// Those that were read, and those that they replace.
+    known: BTreeSet<u32>,
     /// The greatest that may be the owner's, readable or not.
     end: u32,
-    /// The greatest even and the greatest odd number up to that.
-    known: [u32; 2],
     /// The numbers after that which are taken.
     taken: BTreeSet<u32>,
     /// Those that may be the owner's and cannot be read: each may be a hold.
@@ -268,13 +278,6 @@ impl Remarks {
     }
 }
 
-impl Default for Said {
-    fn default() -> Self {
-        let (taken, unreadable) = (BTreeSet::new(), BTreeSet::new());
-        Self { last: 0, remark: Remark::default(), end: 0, known: [0, 0], taken, unreadable }
-    }
-}
-
 impl Said {
     fn read(
         repository: &Repository,
@@ -282,58 +285,59 @@ impl Said {
         numbers: &BTreeSet<u32>,
     ) -> Result<Self, RepositoryError> {
         let mut said = Self::default();
-        let mut unreadable = BTreeSet::new();
+        // Those that one which was read replaces.
+        let mut replaced: BTreeSet<u32> = BTreeSet::new();
+        let mut after_last = BTreeSet::new();
         for number in numbers.iter().rev() {
+            if replaced.contains(number) {
+                continue;
+            }
             match read_one(repository, snapshot, *number) {
                 Ok(remark) => {
-                    (said.last, said.remark) = (*number, remark);
-                    break;
+                    match &remark.replaces {
+                        Some(known) => replaced.extend(known),
+                        None => replaced.extend(numbers.range(..number)),
+                    }
+                    said.known.insert(*number);
+                    match said.last {
+                        0 => (said.last, said.remark) = (*number, remark),
+                        _ => said.remark.unite(remark),
+                    }
                 }
                 // Its snapshot was removed in the meantime.
                 Err(RepositoryError::Backend(error)) if error.is_not_found() => {}
                 Err(RepositoryError::Forged { .. }) => {}
-                Err(error) if error.is_unreadable() => drop(unreadable.insert(*number)),
-                Err(error) => return Err(error),
-            }
-        }
-        let known = said.remark.after.unwrap_or([said.last; 2]);
-        let is_unknown = |number: &&u32| **number > known[usize::from(**number % 2 == 1)];
-        let unknown = numbers.range(..said.last).rev().filter(is_unknown);
-        for number in unknown {
-            match read_one(repository, snapshot, *number) {
-                Ok(unknown) => said.remark.unite(unknown),
-                Err(RepositoryError::Backend(error)) if error.is_not_found() => {}
-                Err(RepositoryError::Forged { .. }) => {}
+                Err(error) if error.is_unreadable() && said.last == 0 => {
+                    after_last.insert(*number);
+                }
                 Err(error) if error.is_unreadable() => drop(said.unreadable.insert(*number)),
                 Err(error) => return Err(error),
             }
         }
-        // The owner takes one of the next two numbers that are free, so what is planted beyond them
+        said.known.extend(replaced);
+        // The owner takes a number soon after those that there are, so what is planted far beyond them
         // does not count.
         said.end = said.last;
         for number in numbers.range(said.last.saturating_add(1)..) {
-            if number - said.end > 2 {
+            if number - said.end > STEP_MAX {
                 break;
             }
             said.end = *number;
-            if unreadable.contains(number) {
+            if after_last.contains(number) {
                 said.unreadable.insert(*number);
             }
-        }
-        for number in numbers.range(..=said.end) {
-            said.known[usize::from(number % 2 == 1)] = *number;
         }
         said.taken = numbers.range(said.end.saturating_add(1)..).copied().collect();
         Ok(said)
     }
 
-    /// The number of the next remark: an even one for a hold, an odd one for others. So a hold in one
-    /// copy of the repository and what is said in another have different names, and both survive
-    /// when these are brought together.
-    fn next(&self, holds: bool) -> Option<u32> {
-        let first = self.end.checked_add(1)?;
-        let first = first.checked_add(u32::from((first % 2 == 0) != holds))?;
-        (first..=u32::MAX).step_by(2).find(|number| !self.taken.contains(number))
+    /// The number of the next remark with this content: two copies of a repository, in each of which
+    /// something is said, do not give one name to both, so both survive when they are brought together.
+    fn next(&self, content: &[u8]) -> Option<u32> {
+        let hash = blake3::hash(content);
+        let (first, _) = hash.as_bytes().split_first_chunk().expect("a hash is longer");
+        let step = 1 + u32::from_le_bytes(*first) % STEP_MAX;
+        (self.end.checked_add(step)?..=u32::MAX).find(|number| !self.taken.contains(number))
     }
 }
 
@@ -354,20 +358,38 @@ pub fn change_remark(
     snapshot: SnapshotId,
     change: impl Fn(&mut Remark),
 ) -> Result<bool, RepositoryError> {
+    write_remark(repository, snapshot, false, change)
+}
+
+/// Ends the hold of a snapshot, also one that cannot be read.
+pub fn release_hold(repository: &Repository, snapshot: SnapshotId) -> Result<(), RepositoryError> {
+    write_remark(repository, snapshot, true, |remark| remark.hold = None).map(drop)
+}
+
+fn write_remark(
+    repository: &Repository,
+    snapshot: SnapshotId,
+    replaces_unreadable: bool,
+    change: impl Fn(&mut Remark),
+) -> Result<bool, RepositoryError> {
     let mut taken = 0;
     loop {
         let said = Remarks::read(repository)?.of.remove(&snapshot).unwrap_or_default();
         let mut remark = said.remark.clone();
         change(&mut remark);
-        if remark == said.remark && said.unreadable.is_empty() {
+        let is_silent = said.unreadable.is_empty() || !replaces_unreadable;
+        if remark == said.remark && is_silent {
             return Ok(false);
         }
-        remark.after = Some(said.known);
+        // What cannot be read may be a hold, and stays one until it is released.
+        let mut replaces = said.known.clone();
+        replaces.extend(said.unreadable.iter().filter(|_| replaces_unreadable));
+        remark.replaces = Some(replaces);
+        let content = remark.pack();
         let last = || numbered_name(REMARKS_FOLDER, snapshot, u32::MAX);
-        let number = said.next(remark.hold.is_some());
-        let number = number.ok_or_else(|| RepositoryError::Forged { name: last() })?;
+        let number = said.next(&content).ok_or_else(|| RepositoryError::Forged { name: last() })?;
         let name = numbered_name(REMARKS_FOLDER, snapshot, number);
-        if signed::create_private(repository, &name, &remark.pack())? {
+        if signed::create_private(repository, &name, &content)? {
             return Ok(true);
         }
         // Another process took the name, and its remark is read now; or no number is free.
@@ -390,7 +412,7 @@ mod tests {
             hold: Some(Hold { reason: "audit".to_owned(), until: Some(Timestamp(-5)) }),
             drill: None,
             boot: None,
-            after: None,
+            replaces: None,
             newer: vec![(7, vec![0x01]), (300, vec![0x82, 0x01, 0x02])],
         }
     }
@@ -417,7 +439,8 @@ mod tests {
     #[test]
     fn a_remark_comes_back_whole_or_not_at_all() {
         let both = Remark { drill: drilled().drill, ..remark() };
-        for remark in [remark(), drilled(), both, Remark::default()] {
+        let later = Remark { replaces: Some([1, 70_000].into()), ..remark() };
+        for remark in [remark(), drilled(), both, later, Remark::default()] {
             let bytes = remark.pack();
             assert_eq!(Remark::unpack(&bytes).unwrap(), remark);
             for length in 0..bytes.len() {

@@ -1,7 +1,7 @@
 //! How much the snapshots of a series usually have, and which of them have far less: a mount that is
 //! gone, a program that failed, an empty disk. Why: `docs/design/0019-retention.md`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use strongroom_base::{SnapshotId, Timestamp};
 use strongroom_catalog::{Snapshot, SnapshotStats};
@@ -76,7 +76,7 @@ impl OwnSeries {
                 // How much there was before it does not matter any more.
                 series = Self::default();
                 if is_accepted {
-                    series.usual.add(&Snapshot { missing: Vec::new(), ..snapshot.clone() });
+                    series.usual.add(&Snapshot { missing: BTreeMap::new(), ..snapshot.clone() });
                 }
                 continue;
             }
@@ -175,7 +175,8 @@ mod tests {
     #[test]
     fn a_source_that_is_missing_says_nothing_of_sizes() {
         let mut arrivals = Arrivals::default();
-        let short = Snapshot { missing: vec![b"/b".to_vec()], ..night(2, 900, 900) };
+        let short =
+            Snapshot { missing: [(b"/b".to_vec(), Vec::new())].into(), ..night(2, 900, 900) };
         let nights = [night(1, 1000, 1000), short.clone(), night(3, 1000, 1000)];
         let found = OwnSeries::of(&nights, &arrivals);
         assert_eq!((found.doubted.len(), found.lacking.len()), (0, 1));

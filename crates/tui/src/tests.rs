@@ -1,5 +1,6 @@
 //! The screens, driven by keys and answers, compared with pictures of 80 and 200 columns.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ratatui_core::backend::TestBackend;
@@ -113,7 +114,7 @@ fn snapshot(number: u8) -> SnapshotRow {
         root: Recipe { depth: 0, refs: Vec::new() },
         partial: number == 38,
         root_partial: false,
-        missing: Vec::new(),
+        missing: BTreeMap::new(),
         stats: SnapshotStats {
             files: 1234,
             directories: 1,

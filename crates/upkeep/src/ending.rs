@@ -11,7 +11,7 @@ use strongroom_catalog::Snapshot;
 use strongroom_repository::keys::{Access, KeySlot};
 use strongroom_repository::{Arrivals, Repository, RepositoryError, end_domain, list_snapshots};
 
-use crate::forget::record_endings;
+use crate::forget::{find_lost_endings, record_endings};
 use crate::keys::{list_keys, remove_slot};
 
 /// From when on snapshots do not count.
@@ -126,7 +126,10 @@ pub fn carry_out_ending(
     repository.check_mode()?;
     let counted = plan.snapshots.iter().filter(|weighed| weighed.counts);
     let counted: BTreeSet<SnapshotId> = counted.map(|weighed| weighed.snapshot.id).collect();
-    end_domain(repository, &plan.domain, counted)?;
+    let (list, arrivals) = (list_snapshots(repository)?, Arrivals::read(repository)?);
+    let id = repository.keys.owner.as_ref().map(|owner| owner.domain_id(&plan.domain));
+    let lost = find_lost_endings(&list, &arrivals).filter(|(domain, _)| Some(*domain) == id);
+    end_domain(repository, &plan.domain, counted, lost.map(|(_, number)| number).collect())?;
     let list = list_snapshots(repository)?;
     record_endings(repository, &list)?;
     let mut outcome = EndingOutcome::default();

@@ -11,6 +11,7 @@ use strongroom_base::{SnapshotId, Timestamp};
 use strongroom_catalog::Snapshot;
 use strongroom_repository::{
     Hold, Repository, RepositoryError, SnapshotList, Wishes, change_remark, list_snapshots,
+    release_hold,
 };
 
 use crate::room::{while_room_lasts, with_kept_room};
@@ -156,7 +157,7 @@ pub fn hold(
 /// Holds snapshots no longer.
 pub fn release(repository: &Repository, snapshots: &[SnapshotId]) -> Result<(), RepositoryError> {
     for snapshot in snapshots {
-        change_remark(repository, *snapshot, |remark| remark.hold = None)?;
+        release_hold(repository, *snapshot)?;
     }
     Ok(())
 }

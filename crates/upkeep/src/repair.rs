@@ -51,14 +51,13 @@ use strongroom_arena::{
     StoredChunk,
 };
 use strongroom_backend::{Backend, BackendError, ObjectName};
-use strongroom_base::{Cancel, Monitor, Problem, Severity, SnapshotId};
+use strongroom_base::{Cancel, Monitor, Problem, Severity};
 use strongroom_repository::objects::{is_missed, read_whole, twin};
 use strongroom_repository::{
     ChunkIndex, ChunkReader, Repository, RepositoryError, arena_bytes_of, forged_configs,
     list_snapshots, read_vouchers, remove_useless, snapshot_object,
 };
 
-use crate::forget::forget;
 use crate::health::audit::{Affected, audit_beside_others};
 use crate::health::bad::BadPlaces;
 use crate::health::census::find_spoilt;
@@ -86,7 +85,7 @@ pub fn repair_objects(
             RepairStep::FromParity { name, .. } => mend(backend, name, name, arena_bytes)?,
             RepairStep::FromCopy { name, copy } => mend(backend, name, copy, arena_bytes)?,
             RepairStep::PutBack { from, .. } => Mended::No(format!("{from} may be it")),
-            RepairStep::TakePlanted { .. } | RepairStep::Forget { .. } => Mended::Gone,
+            RepairStep::TakePlanted { .. } => Mended::Gone,
             RepairStep::Rescue { why, .. }
             | RepairStep::TakeAway { why, .. }
             | RepairStep::Lost { why, .. } => Mended::No(why.clone()),
@@ -120,7 +119,6 @@ pub fn repair(
                 | RepairStep::PutBack { .. }
                 | RepairStep::TakeAway { .. }
                 | RepairStep::TakePlanted { .. }
-                | RepairStep::Forget { .. }
         )
     };
     let keyless = plan.steps.iter().filter(|step| !needs_key(step)).cloned().collect();
@@ -128,7 +126,6 @@ pub fn repair(
     let mut outcome = repair_objects(repository.backend(), &keyless, monitor, cancel)?;
     mend_configs(repository, &mut outcome, monitor)?;
     take_away(repository, plan, &mut outcome, monitor)?;
-    outcome.taken_away += forget_late(repository, plan)?;
     let reader = reader_of_everything(repository, CacheLimits::default())?;
     reader.store().trust(read_vouchers(repository)?);
     put_back(repository, &reader, plan, &mut outcome, monitor, cancel)?;
@@ -256,21 +253,6 @@ fn take_away(
         lose(outcome, &name, &why, monitor);
     }
     Ok(())
-}
-
-/// Forgets the snapshots that do not count. Those that count since the plan was made stay.
-fn forget_late(repository: &Repository, plan: &RepairPlan) -> Result<u64, RepositoryError> {
-    let planned = plan.steps.iter().filter_map(|step| match step {
-        RepairStep::Forget { snapshot } => Some(*snapshot),
-        _ => None,
-    });
-    let mut planned: Vec<SnapshotId> = planned.collect();
-    if planned.is_empty() {
-        return Ok(0);
-    }
-    let late = list_snapshots(repository)?.late;
-    planned.retain(|snapshot| late.iter().any(|late| late.id == *snapshot));
-    Ok(forget(repository, &planned)? as u64)
 }
 
 /// Writes a configuration that someone changed without a key again, from the copy that the owner

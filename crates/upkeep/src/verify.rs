@@ -17,7 +17,8 @@ use strongroom_base::{
     ArenaId, Cancel, Location, Monitor, Problem, Progress, Severity, SnapshotId,
 };
 use strongroom_repository::objects::{
-    COLLECTIONS_FOLDER, SNAPSHOTS_FOLDER, is_missed, list_objects, list_strangers, twin,
+    COLLECTIONS_FOLDER, SNAPSHOTS_FOLDER, ending_name, is_missed, list_objects, list_strangers,
+    twin,
 };
 use strongroom_repository::{
     Arrivals, ChunkIndex, ChunkReader, Collections, OwnRecord, Repository, RepositoryError,
@@ -91,6 +92,9 @@ pub struct VerifyOutcome {
     pub lost_snapshots: Vec<LostSnapshot>,
     /// Sequences of the owner's domain that no snapshot has.
     pub missing_sequences: Vec<RangeInclusive<u64>>,
+    /// Snapshots that do not count, because their domain has ended without them. Nothing is wrong with
+    /// them; the owner says what becomes of them.
+    pub late: Vec<SnapshotId>,
     /// The last snapshot that this machine made, if the repository no longer has it.
     pub rolled_back: Option<SnapshotId>,
     /// Arenas that exist in several generations of their domain: a rewriting was interrupted, or
@@ -198,12 +202,10 @@ pub fn verify_within(
             verifier.note(&name, Fault::Unknown);
         }
     }
-    for late in &list.late {
-        verifier.note(&snapshot_object(late.id), Fault::AfterTheEnd);
-    }
+    verifier.outcome.late = list.late.iter().map(|late| late.id).collect();
     if repository.keys.can_read() {
-        for name in find_lost_endings(repository, &list, &Arrivals::read(repository)?) {
-            verifier.note(&name, Fault::EndingLost);
+        for (domain, number) in find_lost_endings(&list, &Arrivals::read(repository)?) {
+            verifier.note(&ending_name(domain, number), Fault::EndingLost);
         }
     }
     let own = OwnRecord::read(repository, monitor);

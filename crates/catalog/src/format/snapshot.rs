@@ -36,6 +36,7 @@ mod snapshot_key {
     pub const ORIGIN: u64 = 20;
     pub const GUARANTEE: u64 = 21;
     pub const MISSING: u64 = 22;
+    pub const MISSING_NAMES: u64 = 23;
 }
 
 /// Number of the only kind of snapshot that this program makes and reads: a file tree. Disk images
@@ -62,6 +63,7 @@ fn encode_snapshot(
     snapshot: &Snapshot,
 ) -> Result<(), minicbor::encode::Error<std::convert::Infallible>> {
     use snapshot_key::*;
+    let has_names = snapshot.missing.values().any(|names| !names.is_empty());
     let optional = [
         !snapshot.labels.is_empty(),
         snapshot.parent.is_some(),
@@ -74,6 +76,7 @@ fn encode_snapshot(
         snapshot.origin.is_some(),
         snapshot.guarantee.is_some(),
         !snapshot.missing.is_empty(),
+        has_names,
     ];
     cbor.map(10 + optional.into_iter().filter(|present| *present).count() as u64)?;
     cbor.u64(KIND)?.u64(SNAPSHOT_OF_FILE_TREE)?;
@@ -131,8 +134,17 @@ fn encode_snapshot(
     }
     if !snapshot.missing.is_empty() {
         cbor.u64(MISSING)?.array(snapshot.missing.len() as u64)?;
-        for path in &snapshot.missing {
+        for path in snapshot.missing.keys() {
             cbor.bytes(path)?;
+        }
+    }
+    if has_names {
+        cbor.u64(MISSING_NAMES)?.array(snapshot.missing.len() as u64)?;
+        for names in snapshot.missing.values() {
+            cbor.array(names.len() as u64)?;
+            for name in names {
+                cbor.bytes(name)?;
+            }
         }
     }
     Ok(())
@@ -245,7 +257,13 @@ impl<'b> Unpacked<'b> {
                 snapshot.guarantee = Some(Guarantee { promise, method, turn: cbor.u64()? });
             }
             MISSING => {
-                snapshot.missing = decode_array(cbor, |cbor| Ok(cbor.bytes()?.to_vec()))?;
+                let paths = decode_array(cbor, |cbor| Ok(cbor.bytes()?.to_vec()))?;
+                snapshot.missing = paths.into_iter().map(|path| (path, Vec::new())).collect();
+            }
+            MISSING_NAMES => {
+                let name = |cbor: &mut Decoder<'_>| Ok(cbor.bytes()?.to_vec());
+                let all = decode_array(cbor, |cbor| decode_array(cbor, name))?;
+                snapshot.missing.values_mut().zip(all).for_each(|(names, all)| *names = all);
             }
             key => {
                 let of_key = REFERENCES_OF_FEATURES.iter().filter(|(other, _)| *other == key);

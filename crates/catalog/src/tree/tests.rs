@@ -1,5 +1,7 @@
 //! Trees come back entry for entry, and change little if little changed.
 
+use std::collections::BTreeMap;
+
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -238,7 +240,7 @@ proptest! {
         root in any_recipe(),
         times in any::<(i64, i64)>(),
         texts in any::<(String, String, String, Vec<String>)>(),
-        [paths, missing] in any::<[Vec<Vec<u8>>; 2]>(),
+        (paths, missing) in any::<(Vec<Vec<u8>>, BTreeMap<Vec<u8>, Vec<Vec<u8>>>)>(),
         parent in any::<Option<[u8; 16]>>(),
         partial in any::<[bool; 2]>(),
         numbers in any::<[u64; 8]>(),

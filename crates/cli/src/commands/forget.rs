@@ -22,8 +22,9 @@ use crate::spans;
 use crate::terminal::{printable_bytes, printable_text, table};
 
 /// Options that are about all snapshots, unless --host or --path leave some out.
-const SOME: [&str; 9] = [
+const SOME: [&str; 10] = [
     "accept",
+    "late",
     "keep_last",
     "keep_hourly",
     "keep_daily",
@@ -47,6 +48,9 @@ pub struct Args {
     /// These, or all of --host, are right although an alarm was raised: rules work again
     #[arg(long, conflicts_with_all = ["rules", "undo"])]
     accept: bool,
+    /// Those that do not count, because their domain has ended without them (`key end-domain`)
+    #[arg(long, conflicts_with_all = ["snapshots", "rules", "accept"])]
+    late: bool,
     /// Change nothing; show what would be forgotten
     #[arg(long, short = 'n')]
     dry_run: bool,
@@ -113,7 +117,7 @@ impl Rules {
 impl Args {
     /// Whether they do not say what to forget.
     pub fn say_nothing(&self) -> bool {
-        self.snapshots.is_empty() && !self.accept && self.rules.policy().is_empty()
+        self.snapshots.is_empty() && !self.accept && !self.late && self.rules.policy().is_empty()
     }
 }
 
@@ -147,6 +151,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         return Ok(if late.is_empty() { Exit::Done } else { Exit::Failed }.into());
     }
     let (judged, unreadable) = match policy.is_empty() {
+        true if args.late => (Vec::new(), late_ones(context, args, &list)?),
         true => named_ones(args, &list)?,
         false => {
             let options = ForgetOptions {
@@ -169,9 +174,6 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         refuse_to_leave_none(&judged, kept, !policy.is_empty())?;
     }
     going.extend(unreadable);
-    if !policy.is_empty() {
-        going.extend(forget_late(context, args, &list)?);
-    }
     let exit = report_alarms(context, &judged)?;
     let count = counted(going.len() as u64, "snapshot", "snapshots");
     if !args.dry_run {
@@ -330,8 +332,8 @@ fn out_of_use(name: &OsStr, list: &SnapshotList) -> Option<SnapshotId> {
     found.next().is_none().then_some(id)
 }
 
-/// The snapshots that do not count, because their domain has ended without them: no rule keeps them.
-fn forget_late(
+/// The snapshots that do not count, because their domain has ended without them, and are not held.
+fn late_ones(
     context: &Context,
     args: &Args,
     list: &SnapshotList,

@@ -269,8 +269,8 @@ fn end_domain(context: &Context, args: &EndArgs) -> Result<(), CliError> {
     if !outcome.late.is_empty() {
         let late = counted(outcome.late.len() as u64, "snapshot does", "snapshots do");
         context.terminal.line(format!(
-            "{late} not count: `strongroom snapshots --late` lists them, `strongroom repair` takes \
-             them away"
+            "{late} not count: `strongroom snapshots --late` lists them, `strongroom forget --late` \
+             forgets them"
         ))?;
     }
     for key in &plan.unknown_keys {

@@ -344,10 +344,6 @@ fn step_text(step: &RepairStep) -> String {
             format!("arenas/{arena}: save what can still be read ({why})")
         }
         RepairStep::TakeAway { name, why } => format!("{name}: take it away ({why})"),
-        RepairStep::Forget { snapshot } => format!(
-            "snapshot {}: forget it: its domain has ended without it; the next prune removes it",
-            snapshot.short()
-        ),
         RepairStep::Lost { name, why } => format!("{name}: cannot be repaired ({why})"),
     }
 }

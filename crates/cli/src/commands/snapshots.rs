@@ -171,7 +171,7 @@ fn print(
         }
         what.extend(snapshot.guarantee.map(|kept| format!("(memory: {})", kept.word())));
         if !snapshot.missing.is_empty() {
-            what.insert(0, format!("(lacks {})", printable_paths(&snapshot.missing, ", ")));
+            what.insert(0, format!("(lacks {})", printable_paths(snapshot.missing.keys(), ", ")));
         }
         if snapshot.partial {
             what.insert(0, "(incomplete)".to_owned());

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use strongroom_backend::{BackendError, ObjectName, Refusal, Withheld};
+use strongroom_base::SnapshotId;
 use strongroom_base::units::{bytes_text, count_text, counted, duration_text};
 use strongroom_repository::RepositoryError;
 use strongroom_upkeep::{
@@ -229,6 +230,7 @@ fn summary_json(outcome: &VerifyOutcome, vouched: usize, seconds: f64) -> serde_
         })).collect::<Vec<_>>(),
         "missing_sequences": outcome.missing_sequences.iter()
             .map(|gap| [*gap.start(), *gap.end()]).collect::<Vec<_>>(),
+        "late": outcome.late.iter().map(SnapshotId::to_string).collect::<Vec<_>>(),
         "rolled_back": outcome.rolled_back.map(|id| id.to_string()),
     })
 }
@@ -269,6 +271,13 @@ fn report_missing(context: &Context, outcome: &VerifyOutcome) -> Result<(), CliE
         context.terminal.line(format!(
             "{} {why}; its files are still there: `strongroom repair` commits it",
             lost_snapshot_text(lost)
+        ))?;
+    }
+    if !outcome.late.is_empty() {
+        context.terminal.line(format!(
+            "{} not count, because their domain has ended without them: `strongroom snapshots --late` \
+             lists them, `strongroom forget --late` forgets them",
+            counted(outcome.late.len() as u64, "snapshot does", "snapshots do")
         ))?;
     }
     let gaps = &outcome.missing_sequences;

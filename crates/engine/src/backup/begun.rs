@@ -1,6 +1,8 @@
 //! What a backup begins with, and how it ends: what was made becomes a snapshot, and this machine
 //! remembers it for the next one.
 
+use std::collections::BTreeMap;
+
 use strongroom_backend::both;
 use strongroom_base::{Monitor, Problem, Severity, SnapshotId, Timestamp};
 use strongroom_catalog::{Guarantee, Snapshot, SnapshotStats};
@@ -27,7 +29,7 @@ pub struct Begun<'r> {
     /// What the backup is expected to find.
     pub expected: Expected,
     /// Those of the paths of which nothing was found although something was expected.
-    pub missing: Vec<Vec<u8>>,
+    pub missing: BTreeMap<Vec<u8>, Vec<Vec<u8>>>,
     /// A snapshot that is dated later than this machine's clock.
     pub from_the_future: Option<(SnapshotId, Timestamp)>,
     /// The snapshot that this machine made last, and its sequence, if it is missing.
@@ -79,7 +81,7 @@ impl<'r> Begun<'r> {
             };
             monitor.detail(&format!("this machine {why}: every file is read"));
         }
-        let missing = Vec::new();
+        let missing = BTreeMap::new();
         Ok(Self { session, own, gone, parent, expected, missing, from_the_future, rolled_back })
     }
 }

@@ -1,6 +1,8 @@
 //! What a backup is expected to find, by the snapshots before it. What has far less is doubted: why,
 //! and what follows of it, is in `docs/design/0019-retention.md`.
 
+use std::collections::BTreeMap;
+
 use strongroom_base::units::{bytes_text, count_text, counted};
 use strongroom_catalog::{Snapshot, SnapshotStats};
 use strongroom_repository::{Arrivals, OwnSeries, Repository, Usual};
@@ -9,8 +11,9 @@ use strongroom_repository::{Arrivals, OwnSeries, Repository, Usual};
 #[derive(Debug, Default)]
 pub struct Expected {
     usual: Usual,
-    /// Paths of which the parent has nothing although something was expected then.
-    pub were_missing: Vec<Vec<u8>>,
+    /// Paths of which the parent has nothing although something was expected then, and names that were
+    /// in them.
+    pub were_missing: BTreeMap<Vec<u8>, Vec<Vec<u8>>>,
 }
 
 impl Expected {

@@ -148,12 +148,15 @@ pub struct ParentDirectory<'r> {
     entries: Option<TreeReader<'r, ChunkReader>>,
     /// The current entry comes after all that were asked for.
     is_ahead: bool,
+    /// On which device it was then, and is now; none if it was not there.
+    pub devices: Option<[u64; 2]>,
 }
 
 impl<'r> ParentDirectory<'r> {
     /// The directory of this tree; empty if there is none.
     pub fn new(tree: Option<&Recipe>, reader: &'r ChunkReader) -> Self {
-        Self { entries: tree.map(|tree| TreeReader::new(tree, reader)), is_ahead: false }
+        let entries = tree.map(|tree| TreeReader::new(tree, reader));
+        Self { entries, is_ahead: false, devices: None }
     }
 
     /// The tree, at the entry of a name that comes after all asked for before. A tree that cannot

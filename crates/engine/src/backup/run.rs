@@ -13,6 +13,7 @@ use std::path::{Component, Path, PathBuf};
 
 use strongroom_base::regimes::{Regime, reached_if};
 use strongroom_base::{Cancel, Monitor};
+use strongroom_catalog::tree::find_entry;
 use strongroom_catalog::{Entry, EntryKind, Metadata, Recipe, Snapshot, TreeReader, Xattr};
 use strongroom_repository::ChunkReader;
 use strongroom_source::{EntryHandle, LeafKind, WalkEvent};
@@ -22,6 +23,7 @@ use super::parent::ParentDirectory;
 use super::present::is_whole;
 use super::racy::RacyTimes;
 use super::readers::{AHEAD_FILES, Readers};
+use super::sources::EMPTIED;
 use super::tally::Tally;
 use super::trees::{Before, NewFile, RootTree, Step, Trees};
 use super::walker::Walker;
@@ -99,16 +101,19 @@ impl<'r> Run<'r, '_> {
                     self.queue.push(Step::Leave);
                 }
                 WalkEvent::Leaf { entry, kind } => {
+                    let depth = parents.len();
                     let directory = parents.last_mut().expect("a leaf is in a directory");
-                    let step = self.leaf(directory, entry, kind)?;
+                    let step = self.leaf(directory, depth, entry, kind)?;
                     self.queue.push(step);
                 }
                 WalkEvent::Excluded { path, why } => {
+                    self.note_name(&parents, &path);
                     self.tally.sources.something();
                     self.tally.left_out(&path, &why);
                     self.queue.push(Step::LeftOut);
                 }
                 WalkEvent::Problem { path, error } => {
+                    self.note_name(&parents, &path);
                     let monitor = self.tally.monitor;
                     self.tally.unread(&path, &error, || was_there(&mut parents, &path, monitor));
                     self.queue.push(Step::LeftOut);
@@ -139,13 +144,22 @@ impl<'r> Run<'r, '_> {
     ) -> Step {
         entry.write_path(&mut self.path);
         let path = self.path.as_os_str().as_bytes();
-        match self.tally.sources.is_inside() {
-            true => self.tally.sources.enter_below(path, parents.len()),
-            false => self.tally.sources.enter(path, parents.len()),
-        }
+        let is_given = match self.tally.sources.is_inside() {
+            true => {
+                self.tally.sources.enter_below(path, parents.len());
+                false
+            }
+            false => {
+                self.tally.sources.enter(path, parents.len());
+                true
+            }
+        };
         let (name, mut metadata) = (entry.name().to_vec(), entry.metadata());
+        self.tally.sources.name(parents.len().wrapping_sub(1), &name);
+        let above_devices = parents.last().and_then(|above| above.devices);
         let above = parents.last_mut();
         let found = above.and_then(|above| above.find(&name, self.tally.monitor));
+        let devices = found.map(|found| [found.entry().metadata.device, metadata.device]);
         let same = found
             .filter(|found| found.entry().metadata.same_version_as(&metadata))
             // Another program's tree has no times that prove anything.
@@ -165,8 +179,30 @@ impl<'r> Run<'r, '_> {
         let stored = stored.and_then(TreeReader::stored);
         let before = before.map(|(tree, partial)| Before { tree: tree.clone(), partial, stored });
         let tree = before.as_ref().map(|before| &before.tree);
-        parents.push(ParentDirectory::new(tree, self.reader));
+        // A mount that is gone, or in place of a given directory another one.
+        let is_unmounted = matches!((above_devices, devices), (Some([above, above_now]), Some([was, is]))
+            if was != above && is == above_now);
+        let is_another = found.is_some_and(|it| it.entry().metadata.inode != metadata.inode);
+        if let Some(tree) = tree
+            && self.as_made.is_none()
+            && (is_unmounted || (is_given && is_another))
+        {
+            let names = first_names(tree, self.reader);
+            let path = self.path.as_os_str().as_bytes();
+            self.tally.sources.doubt(path, parents.len(), names);
+        }
+        let mut directory = ParentDirectory::new(tree, self.reader);
+        directory.devices = devices.or_else(|| root.map(|_| [metadata.device; 2]));
+        parents.push(directory);
         Step::Enter { name, metadata: Box::new(metadata), before }
+    }
+
+    /// There is something at a path in the deepest directory, or it is that directory's own.
+    fn note_name(&mut self, parents: &[ParentDirectory<'_>], path: &Path) {
+        let names = path.components().filter(|part| matches!(part, Component::Normal(_))).count();
+        if let Some(name) = path.file_name().filter(|_| names == parents.len()) {
+            self.tally.sources.name(parents.len() - 1, name.as_bytes());
+        }
     }
 
     /// The deepest directory ends, of which `parents` has the parent's counterpart.
@@ -174,8 +210,8 @@ impl<'r> Run<'r, '_> {
         let Some(mut before) = parents.pop() else { return };
         let monitor = self.tally.monitor;
         let emptied = self.tally.sources.leave(parents.len(), || !before.has_entries(monitor));
-        if let Some(path) = emptied {
-            self.tally.emptied(Path::new(OsStr::from_bytes(&path)));
+        if let Some((path, message)) = emptied {
+            self.tally.problem(Path::new(OsStr::from_bytes(&path)), message);
         }
     }
 
@@ -188,13 +224,14 @@ impl<'r> Run<'r, '_> {
         let is_empty = *kind == LeafKind::File && size == 0;
         let path = self.path.as_os_str().as_bytes();
         if self.tally.sources.leaf(path, is_empty, before == 0) {
-            self.tally.emptied(&self.path);
+            self.tally.problem(&self.path, EMPTIED);
         }
     }
 
     fn leaf(
         &mut self,
         directory: &mut ParentDirectory<'r>,
+        depth: usize,
         entry: EntryHandle,
         kind: LeafKind,
     ) -> Result<Step, EngineError> {
@@ -202,6 +239,7 @@ impl<'r> Run<'r, '_> {
         self.tally.monitor.working_on(&self.path);
         let (name, mut metadata) = (entry.name().to_vec(), entry.metadata());
         let before = directory.find(&name, self.tally.monitor);
+        self.tally.sources.name(depth - 1, &name);
         self.note_source(&kind, metadata.size, before.map(TreeReader::entry));
         if let Some(made) = self.as_made {
             return self.leaf_as_made(made, before.map(TreeReader::entry).cloned(), entry, kind);
@@ -349,6 +387,26 @@ impl Queue {
 
 /// Whether the parent has something at the path of a problem: in the directory that the walk is in, or
 /// under a name of it.
+/// The first names in a tree; none if it cannot be read.
+fn first_names(tree: &Recipe, reader: &ChunkReader) -> Vec<Vec<u8>> {
+    const NAMES_MAX: usize = 8;
+    let mut entries = TreeReader::new(tree, reader);
+    let next = || entries.next_entry().ok().flatten();
+    std::iter::from_fn(next).take(NAMES_MAX).map(|entry| entry.name).collect()
+}
+
+/// Some names that a directory has in a snapshot; none if it is no directory there.
+pub fn some_names(snapshot: &Snapshot, path: &[u8], reader: &ChunkReader) -> Vec<Vec<u8>> {
+    let mut tree = snapshot.root.clone();
+    for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+        match find_entry(&tree, name, reader) {
+            Ok(Some(Entry { kind: EntryKind::Directory { tree: below, .. }, .. })) => tree = below,
+            _ => return Vec::new(),
+        }
+    }
+    first_names(&tree, reader)
+}
+
 fn was_there(parents: &mut [ParentDirectory<'_>], path: &Path, monitor: &dyn Monitor) -> bool {
     let names = path.components().filter(|part| matches!(part, Component::Normal(_))).count();
     let depth = parents.len();

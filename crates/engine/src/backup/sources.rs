@@ -4,6 +4,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+/// What is said of a source that has lost all.
+pub const EMPTIED: &str = "it is empty, and was not at the last backup: see whether it is mounted, and \
+     whether what fills it works";
+/// What is said of a directory that is there, without most of what was in it.
+const REPLACED: &str = "most of what was in it is not there any more: see whether it is mounted";
+
 /// At most this many paths are recorded as missing, and this many bytes of them; instead of more, the
 /// directories above them.
 const MISSING_MAX: usize = 64;
@@ -15,15 +21,31 @@ const UNREAD_MAX: usize = 64 * MISSING_MAX;
 #[derive(Debug, Default)]
 pub struct Sources {
     found: BTreeMap<Vec<u8>, Found>,
-    /// Those at and below the given ones that the parent lacks, and that the owner did not accept so.
-    were_missing: Vec<Vec<u8>>,
+    /// Those at and below the given ones that the parent lacks, and that the owner did not accept so,
+    /// and names that were in them.
+    were_missing: BTreeMap<Vec<u8>, Vec<Vec<u8>>>,
     /// Those at and below the given ones of which something is not stored that was expected.
     unread: BTreeSet<Vec<u8>>,
     /// Directories below given ones that the parent lacks, which the walk is in, with their depths: so
     /// far they are empty.
     empty_again: Vec<(Vec<u8>, usize)>,
+    /// Directories that the walk is in and of which it is not certain that they are those that they
+    /// were.
+    in_doubt: Vec<InDoubt>,
     /// The given directory that the walk is in.
     inside: Option<Inside>,
+}
+
+/// A directory that the parent lacks, or that was another one then, such as a mount that is gone: it is
+/// the same one if most of the names that were in it are there.
+#[derive(Debug)]
+struct InDoubt {
+    path: Vec<u8>,
+    /// How many directories are above it.
+    depth: usize,
+    names: Vec<Vec<u8>>,
+    /// How many of them were found.
+    found: usize,
 }
 
 /// What was found at a path.
@@ -50,7 +72,7 @@ struct Inside {
 
 impl Sources {
     /// Of these paths, none of which is below another.
-    pub fn new(paths: &[Vec<u8>], were_missing: Vec<Vec<u8>>) -> Self {
+    pub fn new(paths: &[Vec<u8>], were_missing: BTreeMap<Vec<u8>, Vec<Vec<u8>>>) -> Self {
         let found = paths.iter().map(|path| (path.clone(), Found::Nothing)).collect();
         Self { found, were_missing, ..Self::default() }
     }
@@ -62,6 +84,7 @@ impl Sources {
 
     /// The walk enters a directory that is in no given one.
     pub fn enter(&mut self, path: &[u8], depth: usize) {
+        self.doubt_missing(path, depth);
         if let Some(found) = self.found.get_mut(path) {
             *found = Found::It;
             let path = path.to_vec();
@@ -72,8 +95,31 @@ impl Sources {
     /// The walk enters a directory below the given one that it is in.
     pub fn enter_below(&mut self, path: &[u8], depth: usize) {
         self.something();
-        if self.were_missing.iter().any(|missing| missing == path) {
+        self.doubt_missing(path, depth);
+        if self.were_missing.contains_key(path) {
             self.empty_again.push((path.to_vec(), depth));
+        }
+    }
+
+    fn doubt_missing(&mut self, path: &[u8], depth: usize) {
+        if let Some(names) = self.were_missing.get(path).filter(|names| !names.is_empty()) {
+            self.doubt(path, depth, names.clone());
+        }
+    }
+
+    /// The directory that was entered may be another one than it was when it had these names.
+    pub fn doubt(&mut self, path: &[u8], depth: usize, names: Vec<Vec<u8>>) {
+        let is_doubted = self.in_doubt.last().is_some_and(|last| last.depth == depth);
+        let is_given = self.found.keys().any(|given| is_at_or_below(path, given));
+        if !is_doubted && is_given {
+            self.in_doubt.push(InDoubt { path: path.to_vec(), depth, names, found: 0 });
+        }
+    }
+
+    /// There is this name in a directory with so many above it.
+    pub fn name(&mut self, depth: usize, name: &[u8]) {
+        if let Some(last) = self.in_doubt.last_mut().filter(|last| last.depth == depth) {
+            last.found += usize::from(last.names.iter().any(|known| known == name));
         }
     }
 
@@ -87,27 +133,41 @@ impl Sources {
     }
 
     /// The walk leaves a directory at this depth. Returns the path of a given one that is
-    /// empty and was not before, or of one below it that the parent lacks and that is empty.
-    pub fn leave(&mut self, depth: usize, was_empty: impl FnOnce() -> bool) -> Option<Vec<u8>> {
+    /// empty and was not before, of one below it that the parent lacks and that is empty, or of one that
+    /// has too few of the names that it had.
+    pub fn leave(
+        &mut self,
+        depth: usize,
+        was_empty: impl FnOnce() -> bool,
+    ) -> Option<(Vec<u8>, &'static str)> {
+        let doubted = self.in_doubt.pop_if(|doubted| doubted.depth == depth);
+        let is_another = |doubted: &InDoubt| 2 * doubted.found < doubted.names.len();
+        if let Some(InDoubt { path, .. }) = doubted.filter(is_another) {
+            let again = self.empty_again.pop_if(|(_, at)| *at == depth);
+            let inside = self.inside.take_if(|inside| inside.depth == depth);
+            let is_empty = again.is_some() || inside.is_some_and(|inside| !inside.has_something);
+            self.unread.insert(path.clone());
+            return Some((path, if is_empty { EMPTIED } else { REPLACED }));
+        }
         if let Some((path, _)) = self.empty_again.pop_if(|(_, at)| *at == depth) {
             self.unread.insert(path.clone());
-            return Some(path);
+            return Some((path, EMPTIED));
         }
         let inside = self.inside.take_if(|inside| inside.depth == depth)?;
         let Inside { path, has_something, is_reported, .. } = inside;
         let is_known = has_something || is_reported;
-        if is_known || (was_empty() && !self.were_missing.contains(&path)) {
+        if is_known || (was_empty() && !self.were_missing.contains_key(&path)) {
             return None;
         }
         self.found.insert(path.clone(), Found::Emptied);
-        Some(path)
+        Some((path, EMPTIED))
     }
 
     /// The walk finds what is no directory, in no given one. Returns whether it was given, is empty,
     /// and was not before.
     pub fn leaf(&mut self, path: &[u8], is_empty: bool, was_empty: bool) -> bool {
         let Some(found) = self.found.get_mut(path) else { return false };
-        let was_missing = self.were_missing.iter().any(|missing| missing == path);
+        let was_missing = self.were_missing.contains_key(path);
         let is_emptied = is_empty && (!was_empty || was_missing);
         *found = if is_emptied { Found::Emptied } else { Found::It };
         is_emptied
@@ -133,7 +193,7 @@ impl Sources {
             return;
         }
         let mut is_known = false;
-        for missing in &self.were_missing {
+        for missing in self.were_missing.keys() {
             is_known |= is_at_or_below(path, missing);
             if is_at_or_below(path, missing) || is_at_or_below(missing, path) {
                 self.unread.insert(missing.clone());
@@ -155,11 +215,22 @@ impl Sources {
     }
 
     /// Those of which something is not stored that was expected: given ones, and such as are below.
-    pub fn missing(self) -> Vec<Vec<u8>> {
+    /// Beside each some names that were in it: those that are known from the time before the parent, or
+    /// those that `names_of` gives.
+    pub fn missing(
+        mut self,
+        names_of: impl Fn(&[u8]) -> Vec<Vec<u8>>,
+    ) -> BTreeMap<Vec<u8>, Vec<Vec<u8>>> {
+        let mut known = std::mem::take(&mut self.were_missing);
+        known.retain(|_, names| !names.is_empty());
+        let names = |path: Vec<u8>| {
+            let names = known.remove(&path).unwrap_or_else(|| names_of(&path));
+            (path, names)
+        };
         let missing = self.found.iter().filter(|(_, found)| **found != Found::It);
         let missing: BTreeSet<Vec<u8>> = missing.map(|(path, _)| path.clone()).collect();
         let unread = self.unread.iter().cloned();
-        self.bounded(missing.into_iter().chain(unread).collect()).into_iter().collect()
+        self.bounded(missing.into_iter().chain(unread).collect()).into_iter().map(names).collect()
     }
 
     /// The same with directories instead of what is below them, until these are few: as long as
@@ -209,7 +280,12 @@ mod tests {
     fn sources(were_missing: &[&str]) -> Sources {
         let bytes = |path: &&str| path.as_bytes().to_vec();
         let paths: Vec<Vec<u8>> = ["/a", "/b", "/file"].iter().map(bytes).collect();
-        Sources::new(&paths, were_missing.iter().map(bytes).collect())
+        let were_missing = were_missing.iter().map(|path| (bytes(path), Vec::new())).collect();
+        Sources::new(&paths, were_missing)
+    }
+
+    fn missing(sources: Sources) -> Vec<Vec<u8>> {
+        sources.missing(|_| Vec::new()).into_keys().collect()
     }
 
     #[test]
@@ -225,10 +301,10 @@ mod tests {
         assert!(found.none_reached().is_some());
         found.enter(b"/b", 1);
         assert_eq!(found.leave(2, || panic!("it is deeper")), None);
-        assert_eq!(found.leave(1, || false), Some(b"/b".to_vec()));
+        assert_eq!(found.leave(1, || false), Some((b"/b".to_vec(), EMPTIED)));
         assert!(found.leaf(b"/file", true, false));
         assert_eq!(found.none_reached(), None);
-        assert_eq!(found.missing(), [b"/a".to_vec(), b"/b".to_vec(), b"/file".to_vec()]);
+        assert_eq!(missing(found), [b"/a".to_vec(), b"/b".to_vec(), b"/file".to_vec()]);
     }
 
     #[test]
@@ -241,7 +317,7 @@ mod tests {
         found.enter(b"/b", 1);
         assert_eq!(found.leave(1, || true), None, "it never had");
         assert!(!found.leaf(b"/file", false, false) && !found.leaf(b"/other", true, false));
-        assert_eq!(found.missing(), Vec::<Vec<u8>>::new());
+        assert_eq!(missing(found), Vec::<Vec<u8>>::new());
         // What was found below it although it could not be listed, or was reported, is something.
         let mut found = sources(&["/b", "/file"]);
         found.enter(b"/a", 1);
@@ -250,9 +326,9 @@ mod tests {
         assert_eq!(found.leave(1, || false), None);
         // It was missing before, and still is.
         found.enter(b"/b", 1);
-        assert_eq!(found.leave(1, || true), Some(b"/b".to_vec()));
+        assert_eq!(found.leave(1, || true), Some((b"/b".to_vec(), EMPTIED)));
         assert!(found.leaf(b"/file", true, true));
-        assert_eq!(found.missing(), [b"/b".to_vec(), b"/file".to_vec()]);
+        assert_eq!(missing(found), [b"/b".to_vec(), b"/file".to_vec()]);
         let mut found = sources(&[]);
         found.enter(b"/a", 1);
         found.lost(b"/a/file");
@@ -271,7 +347,7 @@ mod tests {
         for path in paths {
             found.unread(path.as_bytes(), || were_there.contains(path));
         }
-        found.missing().into_iter().map(|path| String::from_utf8(path).unwrap()).collect()
+        missing(found).into_iter().map(|path| String::from_utf8(path).unwrap()).collect()
     }
 
     #[test]
@@ -306,14 +382,47 @@ mod tests {
         let mut found = sources(&["/a/x"]);
         found.enter(b"/a", 1);
         found.enter_below(b"/a/x", 2);
-        assert_eq!(found.leave(2, || true), Some(b"/a/x".to_vec()));
+        assert_eq!(found.leave(2, || true), Some((b"/a/x".to_vec(), EMPTIED)));
         assert_eq!(found.leave(1, || true), None);
-        assert!(found.missing().contains(&b"/a/x".to_vec()));
+        assert!(missing(found).contains(&b"/a/x".to_vec()));
         let mut found = sources(&["/a/x"]);
         found.enter(b"/a", 1);
         found.enter_below(b"/a/x", 2);
         found.something();
         assert_eq!(found.leave(2, || true), None);
-        assert!(!found.missing().contains(&b"/a/x".to_vec()));
+        assert!(!missing(found).contains(&b"/a/x".to_vec()));
+    }
+
+    /// A walk through `/a`, in which there are these names, after it was missing or another directory.
+    fn with_names(were_missing: bool, had: &[&str], names: &[&str]) -> bool {
+        let had: Vec<Vec<u8>> = had.iter().map(|name| name.as_bytes().to_vec()).collect();
+        let mut known = BTreeMap::new();
+        if were_missing {
+            known.insert(b"/a".to_vec(), had.clone());
+        }
+        let mut found = Sources::new(&[b"/a".to_vec()], known);
+        found.enter(b"/a", 1);
+        found.doubt(b"/a", 1, had.clone());
+        for name in names {
+            found.name(1, name.as_bytes());
+            found.something();
+        }
+        let said = found.leave(1, || false);
+        let missing = found.missing(|_| had.clone());
+        assert_eq!(missing.values().next(), said.is_some().then_some(&had), "the names stay known");
+        assert_eq!(said.is_some(), !missing.is_empty());
+        said.is_some()
+    }
+
+    #[test]
+    fn what_was_missing_or_another_directory_is_whole_once_most_of_its_names_are_there() {
+        for were_missing in [true, false] {
+            let is_missing = |had: &[&str], names: &[&str]| with_names(were_missing, had, names);
+            assert!(is_missing(&["c1", "c2", "c3"], &[]));
+            assert!(is_missing(&["c1", "c2", "c3"], &["log"]), "written below the mount point");
+            assert!(is_missing(&["c1", "c2", "c3"], &["c1", "log", "more"]));
+            assert!(!is_missing(&["c1", "c2", "c3"], &["c1", "c3"]));
+            assert!(!is_missing(&["c1"], &["c1", "new"]));
+        }
     }
 }

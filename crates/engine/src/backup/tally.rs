@@ -11,10 +11,6 @@ use strongroom_source::{ExcludeReason, SourceError};
 use super::sources::Sources;
 use super::totals::Totals;
 
-/// What is said of a source that has lost all.
-pub const EMPTIED: &str = "it is empty, and was not at the last backup: see whether it is mounted, and \
-     whether what fills it works";
-
 /// Counts and reports.
 pub struct Tally<'r> {
     /// Receives the reports.
@@ -94,11 +90,6 @@ impl<'r> Tally<'r> {
         if !matches!(error, SourceError::Vanished { .. }) {
             self.sources.unread(path.as_os_str().as_bytes(), was_there);
         }
-    }
-
-    /// A given path is empty, and was not before.
-    pub fn emptied(&mut self, path: &Path) {
-        self.problem(path, EMPTIED);
     }
 
     /// Something is odd, and keeps nothing from being stored.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use strongroom_arena::{ArenaName, ListedArenas};
 use strongroom_backend::{Backend, MemoryBackend, ObjectName};
-use strongroom_base::{Cancel, Silent, SnapshotId};
+use strongroom_base::{Cancel, Silent, SnapshotId, Timestamp};
 use strongroom_repository::{
     Collections, Hold, Remark, Repository, Wishes, change_remark, list_snapshots,
 };
@@ -316,6 +316,32 @@ fn kept_o3_a_full_disk_keeps_no_later_prune_from_removing() {
     }
     let verified = verify(&repository, VerifyDepth::Data, &Silent, &Cancel::new()).unwrap();
     assert!(verified.is_sound(), "{:?}", verified.faults);
+}
+
+/// A hold in one copy, and one that the other made and released for itself; or two of different length.
+#[test]
+fn holds_of_two_copies_are_united() {
+    let until = |time| Hold { reason: "mine".to_owned(), until: Some(Timestamp(time)) };
+    let tax = Hold { reason: "tax".to_owned(), until: None };
+    for (mine, is_released) in [(until(i64::MAX - 1), true), (until(i64::MAX - 1), false)] {
+        for turned in [false, true] {
+            let world = World::bare(5501);
+            world.write("file", b"content");
+            let id = world.backup().snapshot.id;
+            let sides = [Side::copy_of(&world, &[]), Side::copy_of(&world, &[])];
+            hold(&sides[0].open(&world), &[id], &tax).unwrap();
+            hold(&sides[1].open(&world), &[id], &mine).unwrap();
+            if is_released {
+                release(&sides[1].open(&world), &[id]).unwrap();
+            }
+            let (from, to) = if turned { (0, 1) } else { (1, 0) };
+            copy_missing(&sides[from], &sides[to]);
+            let held = Wishes::read(&sides[to].open(&world)).unwrap().hold(id);
+            assert_eq!(held.as_ref(), Some(&tax), "released: {is_released}, turned: {turned}");
+            release(&sides[to].open(&world), &[id]).unwrap();
+            assert_eq!(Wishes::read(&sides[to].open(&world)).unwrap().hold(id), None);
+        }
+    }
 }
 
 /// A hold in one copy and a label in the other: brought together, both count, in any order in which

@@ -1,8 +1,9 @@
 //! A domain ends: what a thief of its key stores counts for nothing, and what counted stays.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use strongroom_backend::{Backend, ObjectName};
+use strongroom_backend::{Backend, MemoryBackend, ObjectName};
 use strongroom_base::{Cancel, Silent, SnapshotId};
 use strongroom_catalog::{Recipe, Snapshot};
 use strongroom_repository::objects::{ENDED_FOLDER, KEYS_FOLDER};
@@ -117,26 +118,79 @@ fn kept_9_what_a_thief_stores_after_the_end_of_its_domain_counts_for_nothing() {
     let latest = find_snapshot(&list.snapshots, &latest, b"", "latest").unwrap();
     assert_eq!(latest.id, made[1].0, "the thief's is not the latest");
     let verified = verified(world, VerifyDepth::Data);
-    assert_eq!(faults(&verified, &Fault::AfterTheEnd), [format!("snapshots/{late}")]);
-    assert!(!verified.is_sound());
+    assert_eq!((&verified.late[..], verified.is_sound()), (&[late][..], true), "it is no damage");
     assert!(!verified.vouchable.is_empty(), "there would be something");
     assert_eq!(
         vouch(&world.open(), &verified).unwrap(),
         0,
         "no voucher is made for an ended domain"
     );
-    // A collection removes nothing of it before it is forgotten, and never what counts.
+    // Neither a collection nor a repair removes anything of it before it is forgotten, and never what
+    // counts.
     prune_all(world).unwrap();
-    assert_eq!(ids(&stolen.list().late), [late].into());
     let owner = world.open();
     let mut plan = plan_repair(owner.backend(), &Silent, &Cancel::new()).unwrap();
     plan_removals(&owner, &mut plan).unwrap();
-    assert_eq!(repair(&owner, &plan, &Silent, &Cancel::new()).unwrap().taken_away, 1);
-    assert_eq!(ids(&stolen.list().forgotten), [late].into());
+    assert_eq!(repair(&owner, &plan, &Silent, &Cancel::new()).unwrap().taken_away, 0);
+    assert_eq!(ids(&stolen.list().late), [late].into());
+    forget(&owner, &[late]).unwrap();
     prune_all(world).unwrap();
     let list = stolen.list();
     assert_eq!((list.late.len(), list.forgotten.len()), (0, 0));
     stolen.assert_made_are_held("after the thief's snapshot was removed");
+    assert!(verified_is_sound(world));
+}
+
+/// The end is said in two copies, each of which has a snapshot of the honest machine that the other has
+/// not, and then they are brought together. Nothing of it is late, and what is said next replaces both.
+#[test]
+fn kept_ed1_ends_that_two_copies_say_are_united() {
+    let stolen = Stolen::new(4506);
+    let Stolen { world, thief, made } = &stolen;
+    let mut made = made.clone();
+    let copy = Arc::new(MemoryBackend::from_snapshot(world.objects.snapshot()));
+    world.mutate(1);
+    made.push((run(thief, &options(&world.tree()), &Silent).unwrap().snapshot.id, world.image()));
+    stolen.end(None, &[]);
+    let there = world.open_over(copy.clone()).unwrap();
+    let plan = plan_ending(&there, "laptop", None, &[]).unwrap();
+    carry_out_ending(&there, &plan).unwrap();
+    assert_ne!(
+        names_in(&world.objects.snapshot(), ENDED_FOLDER),
+        names_in(&copy.snapshot(), ENDED_FOLDER)
+    );
+    for (name, object) in copy.snapshot() {
+        let _ = world.objects.create(&name, &object);
+    }
+    assert_eq!((stolen.list().snapshots.len(), stolen.list().late.len()), (3, 0));
+    assert!(verified_is_sound(world));
+    for (id, image) in &made {
+        world.assert_holds(&world.open(), *id, image, "brought together");
+    }
+    stolen.end(Some(Since::Snapshot(made[2].0)), &[]);
+    assert_eq!(ids(&stolen.list().late), [made[2].0].into(), "a later word replaces both");
+}
+
+/// The last word is lost, with its copy: the one before would count again, and that is noticed.
+#[test]
+fn kept_ed1_the_last_of_several_words_is_not_lost_unnoticed() {
+    let stolen = Stolen::new(4507);
+    let Stolen { world, made, .. } = &stolen;
+    stolen.end(None, &[]);
+    let first = names_in(&world.objects.snapshot(), ENDED_FOLDER);
+    stolen.end(Some(Since::Snapshot(made[1].0)), &[]);
+    let mut names = names_in(&world.objects.snapshot(), ENDED_FOLDER);
+    names.retain(|name| !first.contains(name));
+    for name in &names {
+        world.objects.remove(name).unwrap();
+    }
+    assert_eq!(stolen.list().late.len(), 0, "the first counts again");
+    let lost = faults(&verified(world, VerifyDepth::Structure), &Fault::EndingLost);
+    assert_eq!(lost, [names[0].to_string()]);
+    forget(&world.open(), &[made[0].0]).unwrap();
+    assert!(matches!(prune_all(world), Err(RepositoryError::EndingLost { .. })));
+    stolen.end(Some(Since::Snapshot(made[1].0)), &[]);
+    prune_all(world).unwrap();
     assert!(verified_is_sound(world));
 }
 
@@ -222,8 +276,14 @@ fn an_ended_domain_gets_no_key_stores_nothing_and_loses_its_slots() {
 fn only_the_owner_ends_a_domain() {
     let stolen = Stolen::new(4504);
     let Stolen { world, thief, .. } = &stolen;
-    assert!(matches!(end_domain(thief, "laptop", BTreeSet::new()), Err(RepositoryError::PutOnly)));
-    assert!(end_domain(&world.open(), "", BTreeSet::new()).is_err(), "the owner's does not end");
+    assert!(matches!(
+        end_domain(thief, "laptop", BTreeSet::new(), BTreeSet::new()),
+        Err(RepositoryError::PutOnly)
+    ));
+    assert!(
+        end_domain(&world.open(), "", BTreeSet::new(), BTreeSet::new()).is_err(),
+        "the owner's does not end"
+    );
     // The owner's word about one domain, moved to the name of another, ends none.
     stolen.end(None, &[]);
     let server = put_only(world, "server", SERVER);

@@ -223,8 +223,9 @@ fn only_the_owner_says_what_arrived_when() {
     let other = Year::new(73);
     other.back_up(&other.laptop, 7 * DAY, &content(7));
     other.forget(7 * DAY + HOUR);
-    let theirs = other.world.objects.snapshot()[&looks[0]].clone();
-    let second = strongroom_backend::ObjectName::new(ARRIVALS_FOLDER, 2);
+    let of_other = other.world.objects.snapshot();
+    let theirs = of_other[&names_in(&of_other, ARRIVALS_FOLDER)[0]].clone();
+    let second = strongroom_backend::ObjectName::new(ARRIVALS_FOLDER, 3 * DAY + HOUR);
     let backend: &dyn strongroom_backend::Backend = &*year.world.objects;
     backend.create(&second, &theirs).unwrap();
     let next = year.back_up(&year.laptop, 3 * DAY, &content(3));

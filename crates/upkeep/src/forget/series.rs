@@ -181,7 +181,8 @@ mod tests {
 
     #[test]
     fn kept_1_4_what_lacks_a_source_takes_no_place_of_what_has_it() {
-        let without = |day: i64| Snapshot { missing: vec![b"/b".to_vec()], ..at(24 * day) };
+        let without =
+            |day: i64| Snapshot { missing: [(b"/b".to_vec(), Vec::new())].into(), ..at(24 * day) };
         let policy = Policy { last: 1, daily: 1, ..Policy::default() };
         let lacking = [at(0), at(24), without(2), without(3)];
         let (arrivals, now) = (Arrivals::default(), Timestamp::LATEST);

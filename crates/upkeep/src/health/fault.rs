@@ -41,8 +41,6 @@ pub enum Fault {
     /// An arena's generation, of which it is not known whether it is one: domains claim the arena, and
     /// none can prove it.
     Disputed,
-    /// A snapshot that does not count: its domain has ended without it.
-    AfterTheEnd,
     /// It does not exist or cannot be read, though the owner is known to have made it: what the owner
     /// says of the end of a domain.
     EndingLost,
@@ -80,10 +78,6 @@ impl std::fmt::Display for Fault {
                 f,
                 "of the same arena there are generations of several domains, and nothing says of \
                  which it is: nothing of it is removed"
-            ),
-            Self::AfterTheEnd => write!(
-                f,
-                "it does not count: its domain has ended without it; repair or forget takes it away"
             ),
             Self::EndingLost => write!(
                 f,

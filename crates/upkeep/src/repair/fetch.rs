@@ -220,8 +220,7 @@ fn take_damaged(plan: &mut RepairPlan, there: &BTreeMap<ObjectName, u64>, found:
             RepairStep::FromParity { .. }
             | RepairStep::FromCopy { .. }
             | RepairStep::TakeAway { .. }
-            | RepairStep::TakePlanted { .. }
-            | RepairStep::Forget { .. } => return true,
+            | RepairStep::TakePlanted { .. } => return true,
         };
         let name = step.object();
         let Some(bytes) = there.get(&name).filter(|_| !kept.contains(&name)) else { return true };

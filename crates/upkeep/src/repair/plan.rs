@@ -6,9 +6,9 @@ use strongroom_arena::envelope::format::HEADER_BYTES;
 use strongroom_arena::envelope::newness;
 use strongroom_arena::{ArenaName, envelope};
 use strongroom_backend::{Backend, BackendError, ObjectName, Withheld};
-use strongroom_base::{Cancel, Monitor, Progress, SnapshotId};
+use strongroom_base::{Cancel, Monitor, Progress};
 use strongroom_repository::objects::{ASIDE_FOLDER, is_missed, list_objects, read_whole, twin};
-use strongroom_repository::{RepositoryError, arena_bytes_of, refuse_newer, snapshot_object};
+use strongroom_repository::{RepositoryError, arena_bytes_of, refuse_newer};
 
 use crate::health::fault::{Fault, look_whole};
 use crate::health::lost::LostSnapshot;
@@ -58,12 +58,6 @@ pub enum RepairStep {
         /// What is wrong with it.
         why: String,
     },
-    /// Forget a snapshot that does not count, because its domain has ended without it. Needs the
-    /// owner's key.
-    Forget {
-        /// The snapshot.
-        snapshot: SnapshotId,
-    },
     /// Nothing can be done.
     Lost {
         /// The object.
@@ -99,7 +93,6 @@ impl RepairStep {
                 | Self::FromCopy { .. }
                 | Self::TakeAway { .. }
                 | Self::TakePlanted { .. }
-                | Self::Forget { .. }
         )
     }
 
@@ -112,7 +105,6 @@ impl RepairStep {
             | Self::TakeAway { name, .. }
             | Self::Lost { name, .. } => name.clone(),
             Self::TakePlanted { arena } | Self::Rescue { arena, .. } => arena.object(),
-            Self::Forget { snapshot } => snapshot_object(*snapshot),
         }
     }
 }

@@ -17,7 +17,7 @@ use strongroom_repository::objects::{
 };
 use strongroom_repository::{
     ChunkReader, Collections, Repository, RepositoryError, SnapshotList, Useless, find_useless,
-    list_sessions, list_snapshots,
+    list_sessions,
 };
 
 use super::mend::RepairOutcome;
@@ -48,10 +48,6 @@ pub fn plan_removals(
         why: why.clone(),
     });
     plan.steps.extend(steps);
-    let list = list_snapshots(repository)?;
-    // One that is held stays until it is released.
-    let late = list.late.iter().filter(|late| list.wishes.hold(late.id).is_none());
-    plan.steps.extend(late.map(|late| RepairStep::Forget { snapshot: late.id }));
     plan_to_take_away(repository, plan)
 }
 

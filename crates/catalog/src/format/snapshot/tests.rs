@@ -92,9 +92,17 @@ fn a_guarantee_is_one_more_key() {
 
 #[test]
 fn missing_paths_are_one_more_key() {
-    let missing = vec![b"/srv".to_vec()];
-    let short = Snapshot { missing, features: Vec::new(), seen: 0, ..snapshot() };
+    let short = |names: Vec<Vec<u8>>| Snapshot {
+        missing: [(b"/srv".to_vec(), names)].into(),
+        features: Vec::new(),
+        seen: 0,
+        ..snapshot()
+    };
     let packed = with(&plain(), 22, b"\x81\x44/srv");
+    assert_eq!(pack_snapshot(&short(Vec::new())), packed);
+    assert_eq!(unpack_snapshot(ID, &packed), Ok(short(Vec::new())));
+    let packed = with(&packed, 23, b"\x81\x82\x41a\x42bc");
+    let short = short(vec![b"a".to_vec(), b"bc".to_vec()]);
     assert_eq!(pack_snapshot(&short), packed);
     assert_eq!(unpack_snapshot(ID, &packed), Ok(short));
 }
@@ -137,7 +145,7 @@ fn engine_11_a_feature_that_must_be_known_is_unknown_and_another_is_kept() {
     let optional = with(&plain(), 15, &[0x82, 0x05, 0x18, 0x63]);
     assert_eq!(unpack_snapshot(ID, &optional).unwrap().features, [5, 99]);
     // A key without a feature refers to nothing, and is passed over.
-    assert!(unpack_snapshot(ID, &with(&plain(), 23, &[0x05])).is_ok());
+    assert!(unpack_snapshot(ID, &with(&plain(), 0x18, &[24, 0x05])).is_ok());
 }
 
 #[test]

@@ -137,6 +137,82 @@ fn kept_1_4_one_source_of_two_that_is_gone_costs_none_of_its_files() {
     assert_eq!(snapshots(&world), 1);
 }
 
+/// A source that is gone for a night, and then has a file that something has written below the mount
+/// point: it is still missing, until what was in it is there again.
+#[test]
+fn a_file_below_an_empty_mount_point_brings_nothing_back() {
+    let world = World::with_tree(2);
+    let disk = world.path("disk");
+    fs::create_dir(&disk).unwrap();
+    for number in 0..3 {
+        fs::write(disk.join(format!("of the disk {number}")), "content").unwrap();
+    }
+    let (tree, of_disk) = (world.tree(), disk.to_str().unwrap().to_owned());
+    let backup = || world.run(["backup", tree.to_str().unwrap(), &of_disk]);
+    let forget = || {
+        world.say("forget --keep-last 1").exits(0);
+        world.say("prune --max-unused 0").exits(0);
+    };
+    backup().exits(0);
+    let away = world.path("away");
+    for is_empty_first in [true, false] {
+        fs::rename(&disk, &away).unwrap();
+        fs::create_dir(&disk).unwrap();
+        if is_empty_first {
+            backup().exits(3).warns("it is empty, and was not at the last backup");
+        }
+        fs::write(disk.join("log"), "written by a service").unwrap();
+        for _ in 0..3 {
+            backup().exits(3).warns("most of what was in it is not there any more");
+            forget();
+        }
+        world.say("find 'of the disk 1'").exits(0).says("of the disk 1");
+        fs::remove_dir_all(&disk).unwrap();
+        fs::rename(&away, &disk).unwrap();
+        backup().exits(0);
+        forget();
+        assert_eq!(snapshots(&world), 1, "it is whole again");
+    }
+    // It is meant so.
+    fs::rename(&disk, &away).unwrap();
+    fs::create_dir(&disk).unwrap();
+    fs::write(disk.join("log"), "").unwrap();
+    backup().exits(3);
+    world.say("forget --accept latest").exits(0);
+    backup().exits(0);
+}
+
+/// A mount below a source that is gone, with files below its mount point or without.
+#[test]
+fn a_mount_below_a_source_that_is_gone_costs_none_of_its_files() {
+    if skipped("a mount", (!is_root()).then_some("only root mounts")) {
+        return;
+    }
+    for is_empty in [true, false] {
+        let world = with_profile(NIGHT);
+        let mount = world.tree().join("mount");
+        fs::create_dir(&mount).unwrap();
+        if !is_empty {
+            fs::write(mount.join("below"), "the mount").unwrap();
+        }
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&mount).status();
+        assert!(mounted.unwrap().success());
+        for number in 0..3 {
+            fs::write(mount.join(format!("of the mount {number}")), "content").unwrap();
+        }
+        say(&world, "run").exits(0);
+        assert!(Command::new("umount").arg(&mount).status().unwrap().success());
+        for night in 1..=3 {
+            let run = say(&world, "run").exits(3);
+            assert!(run.out.contains("left out: the backup is doubtful"), "{night}: {}", run.out);
+            assert_eq!(snapshots(&world), 1 + night);
+        }
+        world.say("forget --accept latest").exits(0);
+        say(&world, "run").exits(0);
+        say(&world, "run").exits(0);
+    }
+}
+
 /// A directory below a source that cannot be opened any more, and a file that cannot be read: nothing
 /// that was good goes, on any night, until they can be read again or the owner says so.
 #[test]
