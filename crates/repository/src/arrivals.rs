@@ -25,6 +25,7 @@ mod key {
     pub const ARRIVALS: u64 = 1;
     pub const ACCEPTED: u64 = 2;
     pub const ENDED: u64 = 3;
+    pub const WORDS: u64 = 4;
 }
 
 /// What a series is derived as.
@@ -102,8 +103,9 @@ pub struct Look {
     pub arrivals: Vec<Arrival>,
     /// Snapshots that are right, though there was a doubt.
     pub accepted: Vec<SnapshotId>,
-    /// The domains that had ended by then: so that their ends do not get lost unnoticed.
-    pub ended: Vec<DomainId>,
+    /// The domains that had ended by then, and the number of the last word about the end of each: so
+    /// that none of these gets lost unnoticed.
+    pub ended: Vec<(DomainId, u32)>,
 }
 
 impl Look {
@@ -112,7 +114,8 @@ impl Look {
         let mut bytes = Vec::new();
         let mut cbor = Encoder::new(&mut bytes);
         let mut encode = || -> Result<(), minicbor::encode::Error<std::convert::Infallible>> {
-            let keys = if self.ended.is_empty() { 3 } else { 4 };
+            let has_later_words = self.ended.iter().any(|(_, word)| *word > 1);
+            let keys = 3 + u64::from(!self.ended.is_empty()) + u64::from(has_later_words);
             cbor.map(keys)?.u64(key::TIME)?.i64(self.time.0)?;
             cbor.u64(key::ARRIVALS)?.array(self.arrivals.len() as u64)?;
             for arrival in &self.arrivals {
@@ -125,8 +128,14 @@ impl Look {
             }
             if !self.ended.is_empty() {
                 cbor.u64(key::ENDED)?.array(self.ended.len() as u64)?;
-                for domain in &self.ended {
+                for (domain, _) in &self.ended {
                     cbor.bytes(&domain.0)?;
+                }
+            }
+            if has_later_words {
+                cbor.u64(key::WORDS)?.array(self.ended.len() as u64)?;
+                for (_, word) in &self.ended {
+                    cbor.u32(*word)?;
                 }
             }
             Ok(())
@@ -137,7 +146,7 @@ impl Look {
 
     /// What is in `bytes`.
     pub fn unpack(bytes: &[u8]) -> Result<Self, FormatError> {
-        let mut look = Self::default();
+        let (mut look, mut words) = (Self::default(), Vec::new());
         let mut cbor = Decoder::new(bytes);
         decode_map(&mut cbor, |cbor, number| {
             match number {
@@ -154,7 +163,12 @@ impl Look {
                 }
                 key::ENDED => {
                     for _ in 0..length(cbor)? {
-                        look.ended.push(DomainId(decode_id(cbor)?));
+                        look.ended.push((DomainId(decode_id(cbor)?), 1));
+                    }
+                }
+                key::WORDS => {
+                    for _ in 0..length(cbor)? {
+                        words.push(cbor.u32()?);
                     }
                 }
                 _ => cbor.skip()?,
@@ -162,6 +176,12 @@ impl Look {
             Ok(())
         })
         .map_err(|error| FormatError::damaged("look", error))?;
+        if !words.is_empty() && words.len() != look.ended.len() {
+            return Err(FormatError::damaged("look", "a domain has no word, or a word no domain"));
+        }
+        for ((_, last), word) in look.ended.iter_mut().zip(words) {
+            *last = word;
+        }
         match cbor.position() == bytes.len() {
             true => Ok(look),
             false => Err(FormatError::damaged("look", "bytes are left over")),
@@ -205,7 +225,8 @@ pub struct Arrivals {
     /// By series, in the order of the looks: also what was removed since.
     series: BTreeMap<SeriesId, Vec<SnapshotId>>,
     accepted: HashSet<SnapshotId>,
-    ended: BTreeSet<DomainId>,
+    /// By domain: the number of the last word about its end.
+    ended: BTreeMap<DomainId, u32>,
     /// The time of the last look.
     last: Option<Timestamp>,
     /// The number of the next.
@@ -246,7 +267,10 @@ impl Arrivals {
             }
         }
         self.accepted.extend(&look.accepted);
-        self.ended.extend(&look.ended);
+        for (domain, word) in &look.ended {
+            let last = self.ended.entry(*domain).or_default();
+            *last = (*last).max(*word);
+        }
         self.last = Some(look.time);
     }
 
@@ -284,14 +308,15 @@ impl Arrivals {
         doubt.filter(|_| !self.is_accepted(snapshot))
     }
 
-    /// The domains of which any look knew that they had ended.
-    pub fn ended(&self) -> impl Iterator<Item = DomainId> {
-        self.ended.iter().copied()
+    /// The domains of which any look knew that they had ended, and the number of the last word about
+    /// the end of each.
+    pub fn ended(&self) -> impl Iterator<Item = (DomainId, u32)> {
+        self.ended.iter().map(|(domain, word)| (*domain, *word))
     }
 
-    /// Whether any look knew that a domain had ended.
-    pub fn has_ended(&self, domain: DomainId) -> bool {
-        self.ended.contains(&domain)
+    /// The number of the last word about the end of a domain that any look knew; 0 if none did.
+    pub fn last_word(&self, domain: DomainId) -> u32 {
+        self.ended.get(&domain).copied().unwrap_or(0)
     }
 
     /// The time of the last look.
@@ -326,8 +351,10 @@ mod tests {
 
     #[test]
     fn a_look_comes_back_whole_or_not_at_all() {
-        let ended = Look { ended: vec![DomainId([7; 16]), DomainId([8; 16])], ..look() };
-        for look in [look(), ended, Look::default()] {
+        let ended = Look { ended: vec![(DomainId([7; 16]), 1), (DomainId([8; 16]), 1)], ..look() };
+        let words =
+            Look { ended: vec![(DomainId([7; 16]), 1), (DomainId([8; 16]), 300)], ..look() };
+        for look in [look(), ended, words, Look::default()] {
             let bytes = look.pack();
             assert_eq!(Look::unpack(&bytes).unwrap(), look);
             for length in 0..bytes.len() {
@@ -355,10 +382,13 @@ mod tests {
         };
         small.arrivals.clear();
         small.accepted.clear();
-        small.ended = vec![DomainId([7; 16])];
+        small.ended = vec![(DomainId([7; 16]), 1)];
         let packed: String = small.pack().iter().map(|byte| format!("{byte:02x}")).collect();
         let ended = format!("038150{}", "07".repeat(16));
         assert_eq!(packed, format!("a4001b000001000000000001800280{ended}"));
+        small.ended[0].1 = 2;
+        let packed: String = small.pack().iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(packed, format!("a5001b000001000000000001800280{ended}048102"));
         let series: String = SeriesId::of(&snapshot).0.iter().map(|b| format!("{b:02x}")).collect();
         assert_eq!(series, "0a517f5a40bf337581a68281b3cc647f");
     }

@@ -17,6 +17,7 @@ use strongroom_base::{DomainId, SnapshotId, Timestamp};
 use strongroom_catalog::format::decode_map;
 use strongroom_catalog::{FormatError, Snapshot};
 
+use crate::arrivals::Arrivals;
 use crate::error::RepositoryError;
 use crate::names::{ENDED_FOLDER, ending_name, ending_of};
 use crate::objects::copy_of;
@@ -90,13 +91,21 @@ impl Ending {
     }
 }
 
+/// The words about the end of one domain.
+#[derive(Debug, Clone, Copy, Default)]
+struct Words {
+    /// The number of the one that counts; 0 if there is none.
+    last: u32,
+    /// The number of the next.
+    next: u32,
+}
+
 /// All domains that have ended, as the owner reads them.
 #[derive(Debug, Clone, Default)]
 pub struct Endings {
     /// By the name of the domain.
     of: BTreeMap<String, Ending>,
-    /// By domain: the number of the next word about it.
-    next: BTreeMap<DomainId, u32>,
+    words: BTreeMap<DomainId, Words>,
 }
 
 impl Endings {
@@ -112,7 +121,8 @@ impl Endings {
             let last = last.filter(|(_, ending)| of_domain(ending));
             let known = last.as_ref().map_or(0, |(number, _)| *number);
             let next = (known + 1..).find(|number| !numbers.contains(number));
-            endings.next.insert(domain, next.unwrap_or(u32::MAX));
+            let words = Words { last: known, next: next.unwrap_or(u32::MAX) };
+            endings.words.insert(domain, words);
             if let Some((_, ending)) = last {
                 endings.of.insert(ending.domain.clone(), ending);
             }
@@ -123,6 +133,12 @@ impl Endings {
     /// The end of a domain, if it has ended.
     pub fn of(&self, domain: &str) -> Option<&Ending> {
         self.of.get(domain)
+    }
+
+    /// The domains that have ended, and the number of the word that counts about each, ascending.
+    pub fn last_words(&self) -> impl Iterator<Item = (DomainId, u32)> {
+        let words = self.words.iter().map(|(domain, words)| (*domain, words.last));
+        words.filter(|(_, last)| *last > 0)
     }
 
     /// All of them, by name.
@@ -137,9 +153,9 @@ impl Endings {
     }
 }
 
-/// The object of what the owner says first of the end of a domain.
-pub fn first_ending(domain: DomainId) -> ObjectName {
-    ending_name(domain, 1)
+/// The object of a word of the owner about the end of a domain.
+pub fn ending_object(domain: DomainId, number: u32) -> ObjectName {
+    ending_name(domain, number)
 }
 
 /// The numbers of what is said of each domain.
@@ -162,7 +178,7 @@ fn read_one(repository: &Repository, name: ObjectName) -> Option<Ending> {
 }
 
 /// Says of a domain that it has ended, and which of its snapshots count. What was said of it before
-/// does not count any more.
+/// does not count any more. If a look knew a later word than those that are there, this takes its place.
 ///
 /// # Errors
 ///
@@ -171,6 +187,7 @@ pub fn end_domain(
     repository: &Repository,
     domain: &str,
     counted: BTreeSet<SnapshotId>,
+    arrivals: &Arrivals,
 ) -> Result<Ending, RepositoryError> {
     let owner = repository.keys.owner.as_ref().ok_or(RepositoryError::PutOnly)?;
     if domain.is_empty() {
@@ -180,7 +197,8 @@ pub fn end_domain(
     let time = repository.surroundings.clock.now();
     let ending = Ending { time, domain: domain.to_owned(), counted };
     let content = ending.pack();
-    let mut number = Endings::read(repository)?.next.get(&id).copied().unwrap_or(1);
+    let next = Endings::read(repository)?.words.get(&id).map_or(1, |words| words.next);
+    let mut number = next.max(arrivals.last_word(id));
     loop {
         let name = ending_name(id, number);
         let object = signed::seal_private(repository, &name, &content)?;

@@ -46,7 +46,7 @@ pub use collections::{
     create_plan, create_verdict, finish_collection, verdict_object,
 };
 pub use drills::{BootDrill, Drill, DrillVerdict};
-pub use endings::{Ending, Endings, end_domain, first_ending};
+pub use endings::{Ending, Endings, end_domain, ending_object};
 pub use error::{RepositoryError, SlotError};
 pub use index::chunk_index::{ChunkIndex, Refreshed, whole_arena};
 pub use kind::ErrorKind;

@@ -126,7 +126,7 @@ pub fn carry_out_ending(
     repository.check_mode()?;
     let counted = plan.snapshots.iter().filter(|weighed| weighed.counts);
     let counted: BTreeSet<SnapshotId> = counted.map(|weighed| weighed.snapshot.id).collect();
-    end_domain(repository, &plan.domain, counted)?;
+    end_domain(repository, &plan.domain, counted, &Arrivals::read(repository)?)?;
     let list = list_snapshots(repository)?;
     record_endings(repository, &list)?;
     let mut outcome = EndingOutcome::default();

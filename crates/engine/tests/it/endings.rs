@@ -7,8 +7,8 @@ use strongroom_base::{Cancel, Silent, SnapshotId};
 use strongroom_catalog::{Recipe, Snapshot};
 use strongroom_repository::objects::{ENDED_FOLDER, KEYS_FOLDER};
 use strongroom_repository::{
-    Repository, RepositoryError, Session, SnapshotList, SnapshotName, end_domain, find_snapshot,
-    list_snapshots, read_snapshot,
+    Arrivals, Repository, RepositoryError, Session, SnapshotList, SnapshotName, end_domain,
+    find_snapshot, list_snapshots, read_snapshot,
 };
 use strongroom_testkit::Image;
 use strongroom_testkit::damage::names_in;
@@ -222,8 +222,15 @@ fn an_ended_domain_gets_no_key_stores_nothing_and_loses_its_slots() {
 fn only_the_owner_ends_a_domain() {
     let stolen = Stolen::new(4504);
     let Stolen { world, thief, .. } = &stolen;
-    assert!(matches!(end_domain(thief, "laptop", BTreeSet::new()), Err(RepositoryError::PutOnly)));
-    assert!(end_domain(&world.open(), "", BTreeSet::new()).is_err(), "the owner's does not end");
+    let none = Arrivals::default();
+    assert!(matches!(
+        end_domain(thief, "laptop", BTreeSet::new(), &none),
+        Err(RepositoryError::PutOnly)
+    ));
+    assert!(
+        end_domain(&world.open(), "", BTreeSet::new(), &none).is_err(),
+        "the owner's does not end"
+    );
     // The owner's word about one domain, moved to the name of another, ends none.
     stolen.end(None, &[]);
     let server = put_only(world, "server", SERVER);
@@ -270,4 +277,31 @@ fn the_end_of_a_domain_is_not_lost_unnoticed() {
     assert_eq!(ids(&stolen.list().late), [late].into());
     prune_all(world).unwrap();
     world.assert_holds(&world.open(), made[1].0, &made[1].1, "what counts stays");
+}
+
+/// Of several words about one domain the last counts. If that is lost with its copy, the one before is
+/// not taken for it.
+#[test]
+fn kept_9_the_last_word_about_a_domain_is_not_lost_unnoticed() {
+    let stolen = Stolen::new(4506);
+    let Stolen { world, made, .. } = &stolen;
+    stolen.end(None, &[]);
+    // It turns out that the machine was stolen before its last backup.
+    stolen.end(Some(Since::Snapshot(made[1].0)), &[]);
+    let names = names_in(&world.objects.snapshot(), ENDED_FOLDER);
+    let (of_last, of_first): (Vec<_>, Vec<_>) =
+        names.into_iter().partition(|name| name.file().contains(".2"));
+    assert_eq!((of_first.len(), of_last.len()), (2, 2));
+    let late = ids(&stolen.list().late);
+    assert!(late.contains(&made[1].0));
+    for lost in &of_last {
+        world.objects.remove(lost).unwrap();
+    }
+    let found = verified(world, VerifyDepth::Structure);
+    assert_eq!(faults(&found, &Fault::EndingLost), [of_last[0].to_string()]);
+    assert!(matches!(prune_all(world), Err(RepositoryError::EndingLost { .. })));
+    stolen.end(Some(Since::Snapshot(made[1].0)), &[]);
+    assert_eq!(names_in(&world.objects.snapshot(), ENDED_FOLDER).len(), 4, "in its place");
+    assert_eq!(ids(&stolen.list().late), late);
+    prune_all(world).unwrap();
 }

@@ -11,7 +11,7 @@ use strongroom_base::{DomainId, SnapshotId, Timestamp};
 use strongroom_catalog::Snapshot;
 use strongroom_repository::{
     Arrival, Arrivals, Doubt, Look, OwnSeries, Repository, RepositoryError, SeriesId, SnapshotList,
-    Usual, first_ending,
+    Usual, ending_object,
 };
 
 /// Nanoseconds of a day.
@@ -37,10 +37,11 @@ pub fn look(
         return Ok(Arrivals::default());
     }
     let mut arrivals = Arrivals::read(repository)?;
-    refuse_lost_endings(repository, list, &arrivals)?;
+    refuse_lost_endings(list, &arrivals)?;
     let mut look = new_look(&foreign, &arrivals, repository.surroundings.clock.now());
-    look.ended = ended_in(repository, list);
-    let is_news = !look.ended.iter().all(|domain| arrivals.has_ended(*domain));
+    look.ended = list.endings.last_words().collect();
+    let is_known = |(domain, word): &(DomainId, u32)| arrivals.last_word(*domain) >= *word;
+    let is_news = !look.ended.iter().all(is_known);
     if !look.arrivals.is_empty() || is_news {
         match is_rehearsal {
             true => arrivals.push(&look),
@@ -55,7 +56,7 @@ pub fn look(
 pub fn record_endings(repository: &Repository, list: &SnapshotList) -> Result<(), RepositoryError> {
     let mut arrivals = Arrivals::read(repository)?;
     let mut look = new_look(&foreign(list), &arrivals, repository.surroundings.clock.now());
-    look.ended = ended_in(repository, list);
+    look.ended = list.endings.last_words().collect();
     arrivals.record(repository, &look)
 }
 
@@ -69,7 +70,7 @@ pub fn accept(
     let mut arrivals = Arrivals::read(repository)?;
     let now = repository.surroundings.clock.now();
     let mut look = new_look(&foreign(list), &arrivals, now);
-    look.ended = ended_in(repository, list);
+    look.ended = list.endings.last_words().collect();
     let own = list.snapshots.iter().filter(|snapshot| {
         let is_unseen = arrivals.seen(snapshot.id).is_none();
         snapshot.domain.is_empty() && snapshots.contains(&snapshot.id) && is_unseen
@@ -88,36 +89,19 @@ fn foreign(list: &SnapshotList) -> Vec<&Snapshot> {
     counted.filter(|snapshot| !snapshot.domain.is_empty()).collect()
 }
 
-/// The domains that are known to have ended.
-fn ended_in(repository: &Repository, list: &SnapshotList) -> Vec<DomainId> {
-    let Some(owner) = &repository.keys.owner else { return Vec::new() };
-    let mut ended: Vec<DomainId> =
-        list.endings.all().map(|ending| owner.domain_id(&ending.domain)).collect();
-    ended.sort_unstable();
-    ended
-}
-
 /// Fails if a look knew of the end of a domain that is not known any more.
-fn refuse_lost_endings(
-    repository: &Repository,
-    list: &SnapshotList,
-    arrivals: &Arrivals,
-) -> Result<(), RepositoryError> {
-    match find_lost_endings(repository, list, arrivals).first() {
+fn refuse_lost_endings(list: &SnapshotList, arrivals: &Arrivals) -> Result<(), RepositoryError> {
+    match find_lost_endings(list, arrivals).first() {
         Some(name) => Err(RepositoryError::EndingLost { name: name.clone() }),
         None => Ok(()),
     }
 }
 
 /// What an earlier look knew of the ends of domains, and is not there or cannot be read any more.
-pub fn find_lost_endings(
-    repository: &Repository,
-    list: &SnapshotList,
-    arrivals: &Arrivals,
-) -> Vec<ObjectName> {
-    let known = ended_in(repository, list);
-    let lost = arrivals.ended().filter(|domain| known.binary_search(domain).is_err());
-    lost.map(first_ending).collect()
+pub fn find_lost_endings(list: &SnapshotList, arrivals: &Arrivals) -> Vec<ObjectName> {
+    let known: BTreeMap<DomainId, u32> = list.endings.last_words().collect();
+    let is_lost = |(domain, word): &(DomainId, u32)| known.get(domain).is_none_or(|at| at < word);
+    arrivals.ended().filter(is_lost).map(|(domain, word)| ending_object(domain, word)).collect()
 }
 
 fn has_own_doubts(list: &SnapshotList) -> bool {
