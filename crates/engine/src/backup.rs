@@ -326,11 +326,12 @@ pub fn backup_reader(
     let stopped = cancel.is_cancelled();
     let bytes = content.stream_bytes();
     let had_bytes = before.is_some_and(|content| content.stream_bytes() > 0);
-    let is_emptied = bytes == 0 && (had_bytes || begun.expected.were_missing == paths);
-    if is_emptied && !stopped {
+    let was_missing = begun.expected.were_missing == paths;
+    if bytes == 0 && !stopped && (before.is_none() || had_bytes || was_missing) {
         begun.missing.clone_from(&paths);
         let path = Some(Path::new(OsStr::from_bytes(&paths[0])));
-        monitor.problem(Problem { severity: Severity::Warning, path, message: tally::EMPTIED });
+        let message = if had_bytes { tally::EMPTIED } else { tally::EMPTY_STREAM };
+        monitor.problem(Problem { severity: Severity::Warning, path, message });
     }
     let metadata = Metadata {
         mode: 0o600,

@@ -22,7 +22,8 @@ use super::parent::ParentDirectory;
 use super::present::is_whole;
 use super::racy::RacyTimes;
 use super::readers::{AHEAD_FILES, Readers};
-use super::tally::Tally;
+use super::sources::Left;
+use super::tally::{EMPTIED, Tally, why_nothing};
 use super::trees::{Before, NewFile, RootTree, Step, Trees};
 use super::walker::Walker;
 use crate::error::EngineError;
@@ -173,22 +174,33 @@ impl<'r> Run<'r, '_> {
     fn leave(&mut self, parents: &mut Vec<ParentDirectory<'r>>) {
         let Some(mut before) = parents.pop() else { return };
         let monitor = self.tally.monitor;
-        let emptied = self.tally.sources.leave(parents.len(), || !before.has_entries(monitor));
-        if let Some(path) = emptied {
-            self.tally.emptied(Path::new(OsStr::from_bytes(&path)));
+        match self.tally.sources.leave(parents.len(), || !before.has_entries(monitor)) {
+            Some(Left::Emptied(path)) => {
+                self.tally.problem(Path::new(OsStr::from_bytes(&path)), EMPTIED);
+            }
+            Some(Left::Empty(path)) => {
+                self.tally.note(Path::new(OsStr::from_bytes(&path)), "it is empty");
+            }
+            None => {}
         }
     }
 
-    /// Notes a given path that is no directory, and reports one that is empty and was not before.
+    /// Notes a given path that is no directory. Reports one that is empty and was not before, and one
+    /// that cannot have content: most likely something else was meant.
     fn note_source(&mut self, kind: &LeafKind, size: u64, before: Option<&Entry>) {
         if self.tally.sources.is_inside() {
             return self.tally.sources.something();
         }
-        let before = before.and_then(Entry::content).map_or(0, Recipe::stream_bytes);
-        let is_empty = *kind == LeafKind::File && size == 0;
+        let had_bytes =
+            before.and_then(Entry::content).is_some_and(|content| content.stream_bytes() > 0);
+        let has_nothing = *kind != LeafKind::File || size == 0;
+        let had_nothing = match kind {
+            LeafKind::File => !had_bytes,
+            _ => before.is_some_and(|before| before.content().is_none() && !before.is_directory()),
+        };
         let path = self.path.as_os_str().as_bytes();
-        if self.tally.sources.leaf(path, is_empty, before == 0) {
-            self.tally.emptied(&self.path);
+        if self.tally.sources.leaf(path, has_nothing, had_nothing) {
+            self.tally.problem(&self.path, why_nothing(kind, &self.path));
         }
     }
 

@@ -37,6 +37,16 @@ enum Found {
     It,
 }
 
+/// A directory of which nothing is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Left {
+    /// A given one that is empty and was not before, or one below it that the parent lacks and that is
+    /// empty.
+    Emptied(Vec<u8>),
+    /// A given one that is empty, as it was before or from the first time on.
+    Empty(Vec<u8>),
+}
+
 #[derive(Debug)]
 struct Inside {
     path: Vec<u8>,
@@ -86,29 +96,30 @@ impl Sources {
         }
     }
 
-    /// The walk leaves a directory at this depth. Returns the path of a given one that is
-    /// empty and was not before, or of one below it that the parent lacks and that is empty.
-    pub fn leave(&mut self, depth: usize, was_empty: impl FnOnce() -> bool) -> Option<Vec<u8>> {
+    /// The walk leaves a directory at this depth. Returns it if nothing of it is stored.
+    pub fn leave(&mut self, depth: usize, was_empty: impl FnOnce() -> bool) -> Option<Left> {
         if let Some((path, _)) = self.empty_again.pop_if(|(_, at)| *at == depth) {
             self.unread.insert(path.clone());
-            return Some(path);
+            return Some(Left::Emptied(path));
         }
         let inside = self.inside.take_if(|inside| inside.depth == depth)?;
         let Inside { path, has_something, is_reported, .. } = inside;
-        let is_known = has_something || is_reported;
-        if is_known || (was_empty() && !self.were_missing.contains(&path)) {
+        if has_something || is_reported {
             return None;
         }
+        if was_empty() && !self.were_missing.contains(&path) {
+            return Some(Left::Empty(path));
+        }
         self.found.insert(path.clone(), Found::Emptied);
-        Some(path)
+        Some(Left::Emptied(path))
     }
 
-    /// The walk finds what is no directory, in no given one. Returns whether it was given, is empty,
-    /// and was not before.
-    pub fn leaf(&mut self, path: &[u8], is_empty: bool, was_empty: bool) -> bool {
+    /// The walk finds what is no directory, in no given one. Returns whether it was given, and has
+    /// nothing of what is expected of it: it has no content, and that is not as before.
+    pub fn leaf(&mut self, path: &[u8], has_nothing: bool, had_nothing: bool) -> bool {
         let Some(found) = self.found.get_mut(path) else { return false };
         let was_missing = self.were_missing.iter().any(|missing| missing == path);
-        let is_emptied = is_empty && (!was_empty || was_missing);
+        let is_emptied = has_nothing && (!had_nothing || was_missing);
         *found = if is_emptied { Found::Emptied } else { Found::It };
         is_emptied
     }
@@ -225,7 +236,7 @@ mod tests {
         assert!(found.none_reached().is_some());
         found.enter(b"/b", 1);
         assert_eq!(found.leave(2, || panic!("it is deeper")), None);
-        assert_eq!(found.leave(1, || false), Some(b"/b".to_vec()));
+        assert_eq!(found.leave(1, || false), Some(Left::Emptied(b"/b".to_vec())));
         assert!(found.leaf(b"/file", true, false));
         assert_eq!(found.none_reached(), None);
         assert_eq!(found.missing(), [b"/a".to_vec(), b"/b".to_vec(), b"/file".to_vec()]);
@@ -239,7 +250,7 @@ mod tests {
         found.something();
         assert_eq!(found.leave(1, || false), None);
         found.enter(b"/b", 1);
-        assert_eq!(found.leave(1, || true), None, "it never had");
+        assert_eq!(found.leave(1, || true), Some(Left::Empty(b"/b".to_vec())), "it never had");
         assert!(!found.leaf(b"/file", false, false) && !found.leaf(b"/other", true, false));
         assert_eq!(found.missing(), Vec::<Vec<u8>>::new());
         // What was found below it although it could not be listed, or was reported, is something.
@@ -250,7 +261,7 @@ mod tests {
         assert_eq!(found.leave(1, || false), None);
         // It was missing before, and still is.
         found.enter(b"/b", 1);
-        assert_eq!(found.leave(1, || true), Some(b"/b".to_vec()));
+        assert_eq!(found.leave(1, || true), Some(Left::Emptied(b"/b".to_vec())));
         assert!(found.leaf(b"/file", true, true));
         assert_eq!(found.missing(), [b"/b".to_vec(), b"/file".to_vec()]);
         let mut found = sources(&[]);

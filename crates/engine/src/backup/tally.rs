@@ -6,7 +6,7 @@ use std::path::Path;
 use strongroom_base::{Monitor, Problem, Progress, Severity};
 use strongroom_catalog::SnapshotStats;
 use strongroom_repository::WriteStats;
-use strongroom_source::{ExcludeReason, SourceError};
+use strongroom_source::{ExcludeReason, LeafKind, SourceError};
 
 use super::sources::Sources;
 use super::totals::Totals;
@@ -14,6 +14,31 @@ use super::totals::Totals;
 /// What is said of a source that has lost all.
 pub const EMPTIED: &str = "it is empty, and was not at the last backup: see whether it is mounted, and \
      whether what fills it works";
+
+/// What is said of a stream without a byte that is stored for the first time.
+pub const EMPTY_STREAM: &str =
+    "it is empty: see whether what makes it works; if it may be so, `strongroom forget --accept`";
+
+/// Why nothing is stored of a given path that is no directory.
+pub fn why_nothing(kind: &LeafKind, path: &Path) -> &'static str {
+    match kind {
+        LeafKind::File => EMPTIED,
+        LeafKind::Symlink { .. } if path.exists() => {
+            "it is a symbolic link, and only the link is stored: name what it leads to, or end the path \
+             with a slash"
+        }
+        LeafKind::Symlink { .. } => {
+            "it is a symbolic link that leads nowhere: see whether that is mounted"
+        }
+        LeafKind::Fifo => {
+            "it is a named pipe, which has no content: `strongroom backup --stdin` stores a stream"
+        }
+        LeafKind::Socket => "it is a socket, which has no content",
+        LeafKind::CharDevice(_) | LeafKind::BlockDevice(_) => {
+            "it is a device, whose content is not stored: `strongroom image backup` stores that of a disk"
+        }
+    }
+}
 
 /// Counts and reports.
 pub struct Tally<'r> {
@@ -94,11 +119,6 @@ impl<'r> Tally<'r> {
         if !matches!(error, SourceError::Vanished { .. }) {
             self.sources.unread(path.as_os_str().as_bytes(), was_there);
         }
-    }
-
-    /// A given path is empty, and was not before.
-    pub fn emptied(&mut self, path: &Path) {
-        self.problem(path, EMPTIED);
     }
 
     /// Something is odd, and keeps nothing from being stored.
