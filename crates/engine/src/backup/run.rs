@@ -193,7 +193,16 @@ impl<'r> Run<'r, '_> {
         }
         let had_bytes =
             before.and_then(Entry::content).is_some_and(|content| content.stream_bytes() > 0);
-        let has_nothing = *kind != LeafKind::File || size == 0;
+        // A list of paths may have a link beside what it leads to.
+        let leads_to_given = matches!(kind, LeafKind::Symlink { .. })
+            && self
+                .path
+                .canonicalize()
+                .is_ok_and(|to| self.tally.sources.has_given(to.as_os_str().as_bytes()));
+        let has_nothing = match kind {
+            LeafKind::File => size == 0,
+            _ => !leads_to_given,
+        };
         let had_nothing = match kind {
             LeafKind::File => !had_bytes,
             _ => before.is_some_and(|before| before.content().is_none() && !before.is_directory()),

@@ -124,6 +124,11 @@ impl Sources {
         is_emptied
     }
 
+    /// Whether a path is a given one, or below one.
+    pub fn has_given(&self, path: &[u8]) -> bool {
+        self.found.keys().any(|given| is_at_or_below(path, given))
+    }
+
     /// Something at a path is not stored, and that was reported.
     pub fn lost(&mut self, path: &[u8]) {
         match &mut self.inside {
