@@ -288,6 +288,9 @@ impl ArenaStore {
     }
 
     fn open_or_heal(&self, name: ArenaName, wanted: Wanted) -> Result<Arena, ArenaError> {
+        if self.is_elsewhere(name) {
+            return self.open_wanted_in(name, &self.heal(name)?, wanted);
+        }
         match self.open_arena(name, wanted) {
             Err(ArenaError::Damaged { .. }) => self.open_wanted_in(name, &self.heal(name)?, wanted),
             other => other,

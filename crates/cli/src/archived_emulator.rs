@@ -35,7 +35,7 @@ pub fn unpack(
     named: &OsString,
 ) -> Result<(ScratchFolder, PathBuf), CliError> {
     let what = SnapshotArg::from(named.clone());
-    let snapshot = what.find(repository, &NarrowingArgs::default())?;
+    let snapshot = what.find(context, repository, &NarrowingArgs::default())?;
     let id = snapshot.id.short();
     let stored_alone = "`strongroom machine emulator --help` says how an emulator is stored";
     if snapshot.stats.bytes > EMULATOR_BYTES_MAX {

@@ -134,6 +134,8 @@ pub struct Context {
     pub cancel: Cancel,
     /// The repository with its replicas, once it was opened.
     together: OnceLock<Arc<WithReplicas>>,
+    /// Whether a name such as `latest` was looked for among snapshots of which some cannot be read.
+    pub passed_over: AtomicBool,
 }
 
 impl Context {
@@ -156,7 +158,14 @@ impl Context {
             Terminal::new(args.json.then_some(events), command, args.quiet, args.verbose);
         let cancel = Cancel::from_flag(flag);
         args.passphrase.keep_from_children();
-        Ok(Self { args, chosen, terminal, cancel, together: OnceLock::new() })
+        Ok(Self {
+            args,
+            chosen,
+            terminal,
+            cancel,
+            together: OnceLock::new(),
+            passed_over: AtomicBool::new(false),
+        })
     }
 
     /// Which profile is used, of which file.

@@ -316,9 +316,6 @@ fn hint_for(error: &RepositoryError) -> Option<&'static str> {
         RepositoryError::Held { .. } => {
             "nothing was forgotten; `strongroom hold --release SNAPSHOT` releases it"
         }
-        RepositoryError::OpenCollection { .. } => {
-            "`strongroom prune --undo` brings back what is condemned; `strongroom prune` removes it"
-        }
         RepositoryError::Decided { .. } => {
             "`strongroom prune` goes on with it; what snapshots need stays"
         }

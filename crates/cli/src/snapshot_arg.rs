@@ -3,7 +3,9 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 
+use strongroom_base::units::counted;
 use strongroom_base::{Severity, SnapshotId};
 use strongroom_catalog::Snapshot;
 use strongroom_repository::{
@@ -112,11 +114,12 @@ impl SnapshotArg {
     /// The snapshot that is meant.
     pub fn find(
         &self,
+        context: &Context,
         repository: &Repository,
         narrowing: &NarrowingArgs,
     ) -> Result<Snapshot, CliError> {
         let list = list_snapshots(repository)?;
-        let found = self.find_among(&list.snapshots, narrowing).cloned();
+        let found = self.find_listed(context, &list, narrowing).cloned();
         if found.is_err() && self.name.len() >= SHORTEST_ID {
             if let Some(late) = list.late.iter().find(|late| late.id.starts_with(&self.name)) {
                 let (snapshot, domain) = (late.id, late.domain.clone());
@@ -129,6 +132,33 @@ impl SnapshotArg {
             }
         }
         found
+    }
+
+    /// The snapshot that is meant, among those of a list. One that cannot be read may be the one that
+    /// `latest` would mean: that is said.
+    pub fn find_listed<'s>(
+        &self,
+        context: &Context,
+        list: &'s SnapshotList,
+        narrowing: &NarrowingArgs,
+    ) -> Result<&'s Snapshot, CliError> {
+        let found = self.find_among(&list.snapshots, narrowing)?;
+        let unread = list.unreadable.len() + list.newer.len();
+        if unread > 0 && self.is_relative() && !context.passed_over.swap(true, Ordering::Relaxed) {
+            let unread = counted(unread as u64, "snapshot", "snapshots");
+            let message = format!(
+                "{unread} cannot be read, and may be newer than the one that is used: \
+                 `strongroom snapshots` names what cannot be read, and why"
+            );
+            context.terminal.problem(Severity::Warning, &message);
+        }
+        Ok(found)
+    }
+
+    /// Whether another snapshot would change what the name means.
+    fn is_relative(&self) -> bool {
+        let name = SnapshotName::parse(&self.name, dates::last_moment);
+        !matches!(name, Ok(SnapshotName::Prefix(_)) | Err(_))
     }
 
     /// The snapshot that is meant, among these.
@@ -163,8 +193,7 @@ impl SnapshotArg {
 
     /// Says which snapshot is meant, if its name was not typed.
     pub fn report(&self, context: &Context, snapshot: &Snapshot) {
-        let name = SnapshotName::parse(&self.name, dates::last_moment);
-        if matches!(name, Ok(SnapshotName::Prefix(_)) | Err(_)) {
+        if !self.is_relative() {
             return;
         }
         context.terminal.note(format!(
@@ -219,8 +248,33 @@ pub fn find_also_forgotten(
     names.iter().map(find).collect()
 }
 
+/// Names the snapshots that cannot be read, for a command that goes through several. What it then ends
+/// with, if nothing worse happened.
+pub fn report_unread(context: &Context, list: &SnapshotList) -> Exit {
+    let report = |severity, id: SnapshotId, error: &RepositoryError| {
+        context.terminal.problem(severity, &format!("snapshot {}: {error}", id.short()));
+    };
+    for (id, error) in &list.newer {
+        report(Severity::Warning, *id, error);
+    }
+    for (id, error) in &list.unreadable {
+        let is_withheld = error.is_withheld();
+        report(if is_withheld { Severity::Warning } else { Severity::Damage }, *id, error);
+    }
+    exit_of_unread(list)
+}
+
+/// The same without naming them.
+pub fn exit_of_unread(list: &SnapshotList) -> Exit {
+    match list.unreadable.iter().all(|(_, error)| error.is_withheld()) {
+        true if list.unreadable.is_empty() => Exit::Done,
+        true => Exit::Withheld,
+        false => Exit::Damaged,
+    }
+}
+
 /// Warns if a snapshot is incomplete, or lacks one of its paths. What a command that gives out its
-/// content then ends with, if nothing worse happened.
+/// content then ends with, if nothing worse happened: also if one that cannot be read may be newer.
 pub fn check_complete(context: &Context, snapshot: &Snapshot) -> Exit {
     let id = snapshot.id.short();
     if !snapshot.missing.is_empty() {
@@ -231,7 +285,10 @@ pub fn check_complete(context: &Context, snapshot: &Snapshot) -> Exit {
         context.terminal.problem(Severity::Warning, &message);
     }
     if !snapshot.partial {
-        return Exit::Done;
+        return match context.passed_over.load(Ordering::Relaxed) {
+            true => Exit::Incomplete,
+            false => Exit::Done,
+        };
     }
     let message = format!("snapshot {id} is incomplete: its backup was stopped before the end");
     context.terminal.problem(Severity::Warning, &message);

@@ -328,11 +328,11 @@ pub fn backup_reader(
     let bytes = content.stream_bytes();
     let had_bytes = before.is_some_and(|content| content.stream_bytes() > 0);
     let was_missing = begun.expected.were_missing.contains_key(&paths[0]);
-    let is_emptied = bytes == 0 && (had_bytes || was_missing);
-    if is_emptied && !stopped {
+    if bytes == 0 && !stopped && (before.is_none() || had_bytes || was_missing) {
         begun.missing.insert(paths[0].clone(), Vec::new());
         let path = Some(Path::new(OsStr::from_bytes(&paths[0])));
-        monitor.problem(Problem { severity: Severity::Warning, path, message: sources::EMPTIED });
+        let message = if had_bytes { sources::EMPTIED } else { sources::EMPTY_STREAM };
+        monitor.problem(Problem { severity: Severity::Warning, path, message });
     }
     let metadata = Metadata {
         mode: 0o600,

@@ -101,8 +101,8 @@ pub struct RestoreOutcome {
     /// Files of which something is lost in the repository, and directories of whose names some are
     /// lost. The recovered parts of a file are beside it, with `.damaged` behind its name.
     pub damaged: Vec<PathBuf>,
-    /// Files of which the place withholds something, and what it said: they were left out, and what
-    /// existed is as it was.
+    /// Files of which the place withholds something, and directories of whose names it withholds some,
+    /// and what it said: they were left out, and what existed is as it was.
     pub withheld: Vec<(PathBuf, String)>,
 }
 
@@ -138,6 +138,7 @@ pub fn restore(
     let scope = Scope::new(snapshot, options);
     if options.dry_run {
         let walk = WantedWalk::new(&found, options.filter.as_ref(), &reader, cancel);
+        let walk = walk.passing_withheld();
         return dry::dry_restore(walk, &base, &scope, monitor, cancel);
     }
     let existed = base.exists();
@@ -257,7 +258,8 @@ impl Run<'_> {
     /// Puts back what was found; the target's own directory may have existed before.
     fn restore(&mut self, found: &Found, existed: bool) -> Result<(), EngineError> {
         let filter = self.options.filter.as_ref();
-        let mut walk = WantedWalk::new(found, filter, self.reader, self.cancel);
+        let walk = WantedWalk::new(found, filter, self.reader, self.cancel);
+        let mut walk = walk.passing_withheld();
         let mut open: Vec<OpenDirectory> = Vec::new();
         while let Some(WantedEvent { event, on_the_way }) = walk.next()? {
             match event {
@@ -279,7 +281,10 @@ impl Run<'_> {
                 }
                 SnapshotEvent::Lost { error, .. } => {
                     let directory = open.last().expect("entries are lost of what was entered");
-                    self.lost_directory(directory.id, &error);
+                    match error.is_withheld() {
+                        true => self.withheld_directory(directory.id, &error),
+                        false => self.lost_directory(directory.id, &error),
+                    }
                 }
             }
             if self.batch.is_full(self.reader.limits()) {

@@ -84,6 +84,11 @@ impl<'w> WantedWalk<'w> {
         }
     }
 
+    /// As [`SnapshotWalk::passing_withheld`].
+    pub fn passing_withheld(self) -> Self {
+        Self { walk: self.walk.passing_withheld(), ..self }
+    }
+
     /// The next event; none at the end.
     #[expect(clippy::should_implement_trait, reason = "an event borrows from the walk")]
     pub fn next(&mut self) -> Result<Option<WantedEvent<'_>>, RepositoryError> {

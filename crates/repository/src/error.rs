@@ -251,12 +251,6 @@ pub enum RepositoryError {
         /// Why it is held.
         reason: String,
     },
-    /// Something must not be done as long as a collection is not done.
-    #[error("collection {collection} is not done")]
-    OpenCollection {
-        /// Its number.
-        collection: u64,
-    },
     /// What a collection condemned cannot be brought back.
     #[error("it is too late: a prune has begun to remove what collection {collection} condemned")]
     Decided {

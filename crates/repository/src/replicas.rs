@@ -136,7 +136,7 @@ impl Backend for WithReplicas {
     }
 
     /// What is here and in the replicas. An arena that is here in any generation is not listed in
-    /// those that only replicas have.
+    /// those that only replicas have: it is asked for those once what is here is not enough.
     fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, BackendError> {
         let own = self.main.list(folder)?;
         let ids: HashSet<ArenaId> =

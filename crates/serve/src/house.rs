@@ -53,6 +53,9 @@ pub enum HouseError {
     /// Its tokens.
     #[error(transparent)]
     Token(#[from] TokenError),
+    /// Nothing was ever served from there.
+    #[error("{} is no folder that is served: no token was ever made there", .0.display())]
+    NoHouse(PathBuf),
     /// A name that is no room's.
     #[error("{0:?} cannot be the name of a room: use lower-case letters, digits, - and .")]
     RoomName(String),
@@ -64,6 +67,14 @@ impl House {
         for folder in ["rooms", "tokens"].map(|folder| path.join(folder)) {
             fs::create_dir_all(&folder)
                 .map_err(|source| HouseError::Io { path: folder, source })?;
+        }
+        Self::find(path, clock)
+    }
+
+    /// Opens a house that exists, to look at it or to take something away: creates nothing.
+    pub fn find(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, HouseError> {
+        if !path.join("tokens").is_dir() {
+            return Err(HouseError::NoHouse(path.to_owned()));
         }
         let path = path.to_owned();
         Ok(Self { path, checks: Checks::Envelopes, clock, log: None, rooms: Mutex::default() })

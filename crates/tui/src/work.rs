@@ -129,7 +129,7 @@ fn snapshots(repository: &Repository) -> Result<Report, EngineError> {
     if !list.unreadable.is_empty() {
         let count = list.unreadable.len() as u64;
         let count = counted(count, "snapshot is", "snapshots are");
-        notes.push(format!("{count} damaged: run `strongroom verify`"));
+        notes.push(format!("{count} not readable: `strongroom snapshots` says why"));
     }
     if !list.newer.is_empty() {
         let count = list.newer.len() as u64;
@@ -245,7 +245,9 @@ fn search(
         true => FindPattern::Path(&fits),
         false => FindPattern::Name(&fits),
     };
-    let snapshots: Vec<Snapshot> = list_snapshots(repository)?.snapshots;
+    let list = list_snapshots(repository)?;
+    let unread = (list.unreadable.len() + list.newer.len()) as u64;
+    let snapshots: Vec<Snapshot> = list.snapshots;
     let known: HashMap<_, Arc<Snapshot>> =
         snapshots.iter().map(|snapshot| (snapshot.id, Arc::new(snapshot.clone()))).collect();
     let mut rows: Vec<FoundRow> = Vec::new();
@@ -275,6 +277,10 @@ fn search(
     rows.reverse();
     rows.sort_by(|a, b| a.path.cmp(&b.path));
     let note = match (further, outcome.damaged) {
+        (0, 0) if unread > 0 => Some(format!(
+            "{} not searched, because they cannot be read",
+            counted(unread, "snapshot was", "snapshots were")
+        )),
         (0, 0) => None,
         (0, damaged) => Some(format!(
             "{} damaged: something may be missing",

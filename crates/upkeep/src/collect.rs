@@ -83,6 +83,8 @@ pub struct PruneOutcome {
     /// For a dry run: stored bytes of what each of them needs, and neither those that stay nor those
     /// earlier in this list.
     pub own_bytes: Vec<(SnapshotId, u64)>,
+    /// Snapshots that were removed without having been forgotten: what they need stays.
+    pub lost: Vec<SnapshotId>,
     /// Sessions that began before the plan and have not ended: the collection waits for them.
     pub waiting: Vec<ListedSession>,
     /// Sessions that were ended.
@@ -185,6 +187,7 @@ impl PruneOutcome {
     fn after(mut self, earlier: Self) -> Self {
         self.collection = self.collection.or(earlier.collection);
         self.snapshots.extend(earlier.snapshots);
+        self.lost.extend(earlier.lost);
         self.ended.extend(earlier.ended);
         self.carried.add(earlier.carried);
         self
@@ -319,7 +322,7 @@ impl Collector<'_> {
     ) -> Result<(Selection, Worth), RepositoryError> {
         let (repository, store) = (self.repository, self.reader.store());
         reach.list_arenas(repository.backend(), collections)?;
-        self.refuse_removed(&reach.inventory)?;
+        let (lost, let_go) = self.find_lost(&reach.inventory)?;
         let sessions = list_sessions(self.repository)?.into_iter().map(|session| session.id);
         let sessions: HashSet<SnapshotId> = sessions.collect();
         let wishes = Wishes::read(self.repository)?;
@@ -334,6 +337,10 @@ impl Collector<'_> {
             let exists = |arena| !listed.generations(arena).is_empty();
             reach.refuse_hidden(|arena| exists(arena) && !collections.is_dead(arena))?;
         }
+        for lost in &lost {
+            reach.mark_lost(&Snapshot { root: lost.root.clone(), ..Snapshot::empty(lost.id) })?;
+        }
+        outcome.lost = lost.iter().map(|lost| lost.id).collect();
         let inventory = &mut reach.inventory;
         let (doomed, worth) = Doomed::choose(inventory, store, self.options, self.cancel)?;
         let bytes_max = repository.limits.plan_slots_bytes_max;
@@ -348,12 +355,23 @@ impl Collector<'_> {
                 }
             }
         }
-        let snapshots = going(&list, &goes, repository.limits.plan_snapshots_bytes_max);
+        let mut snapshots = going(&list, &goes, repository.limits.plan_snapshots_bytes_max);
+        // So their numbers are missed no longer, and their wishes are carried out.
+        let domain = repository.secret.domain_name();
+        snapshots.extend(let_go.into_iter().filter(|lost| !lost.is_spoilt).map(|lost| Forgotten {
+            id: lost.id,
+            domain: domain.to_owned(),
+            sequence: lost.sequence,
+        }));
         Ok((Selection { snapshots, slots }, worth))
     }
 
-    /// Fails if a snapshot was removed that was never forgotten: a repair can still commit it again.
-    fn refuse_removed(&self, inventory: &Inventory) -> Result<(), RepositoryError> {
+    /// Snapshots that were removed: first those that were never forgotten, which a repair can still
+    /// commit again, so what they need stays; then those that the owner lets go.
+    fn find_lost(
+        &self,
+        inventory: &Inventory,
+    ) -> Result<(Vec<LostSnapshot>, Vec<LostSnapshot>), RepositoryError> {
         let Self { repository, reader, monitor, cancel, .. } = self;
         let wishes = Wishes::read(repository)?;
         let mut census = Census::of_listing(&list_objects(repository.backend())?);
@@ -362,19 +380,35 @@ impl Collector<'_> {
         }
         let find = || -> Result<Vec<LostSnapshot>, RepositoryError> {
             let mut found = find_removed(repository, reader, &census, *monitor, cancel)?;
-            found.retain(|lost| lost.was_committed && !wishes.forget(lost.id));
+            found.retain(|lost| lost.was_committed);
             Ok(found)
         };
         let first = find()?;
         // A listing may show a later snapshot and not the one before it, for a moment.
-        let again = if first.is_empty() { Vec::new() } else { find()? };
-        match again.into_iter().find(|lost| first.contains(lost)) {
-            None => Ok(()),
-            Some(lost) => Err(RepositoryError::NotCollectable {
-                what: format!("snapshot {}", lost.id),
-                why: lost.why_gone().to_owned(),
-            }),
+        let mut again = if first.is_empty() { Vec::new() } else { find()? };
+        again.retain(|lost| first.contains(lost));
+        let (let_go, lost): (Vec<_>, Vec<_>) =
+            again.into_iter().partition(|lost| wishes.forget(lost.id));
+        for lost in &lost {
+            if lost.is_spoilt {
+                let (what, why) = (format!("snapshot {}", lost.id), lost.why_gone().to_owned());
+                return Err(RepositoryError::NotCollectable { what, why });
+            }
+            let message = format!(
+                "snapshot {}, sequence {}, {}: what it needs stays. `strongroom repair` commits it \
+                 again; if it was forgotten in another copy of the repository, `strongroom forget {}`",
+                lost.id.short(),
+                lost.sequence,
+                lost.why_gone(),
+                lost.id
+            );
+            self.monitor.problem(Problem {
+                severity: Severity::Warning,
+                path: None,
+                message: &message,
+            });
         }
+        Ok((lost, let_go))
     }
 
     /// C4 and C5: the sessions that were there after the plan, each of them ended or decided,

@@ -45,8 +45,8 @@ pub use repair::{
     plan_repair, repair, repair_objects,
 };
 pub use replicate::{
-    CopyOutcome, CopyPlan, MirrorOutcome, MirrorPlan, mirror, plan_mirror, plan_replica, replicate,
-    replicate_within,
+    CopyOutcome, CopyPlan, MirrorOutcome, MirrorPlan, mirror, plan_mirror, plan_replica,
+    preview_mirror, replicate, replicate_within,
 };
 pub use stats::{
     ArenaTotals, Cost, CostOwner, Growth, GrowthPoint, RepositoryStats, SnapshotStat, growth_stats,

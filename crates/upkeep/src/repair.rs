@@ -18,7 +18,8 @@
 //! 5. Of arenas beyond parity, and of those with chunks that are not what their fingerprints say,
 //!    the remaining blocks, under newly computed fingerprints.
 //! 6. Snapshots that were removed, or are damaged beyond parity, are committed again, if their trees
-//!    exist. What is left of a damaged one is replaced.
+//!    exist. What is left of a damaged one is replaced. While a collection is open, which may remove
+//!    what they need, they wait.
 //! 7. Rubbish that nothing needs is taken away. Needs the owner's key.
 //!
 //! What is lost nevertheless is named, file by file; the next backup takes it from the source
@@ -67,7 +68,7 @@ use crate::reader::reader_of_everything;
 use aside::put_back;
 use generations::{find_planted, may_rescue, take_planted_away, take_unread_away};
 use mend::{Mended, lose, mend};
-use recover::recover;
+use recover::{Recovered, recover};
 use rubbish::{is_named_by_none, open_sessions, remove_rubbish, take_arenas_away};
 
 /// Carries out what needs no key; the rest is left unchanged, and counted as lost.
@@ -162,8 +163,10 @@ pub fn repair(
         if lost.is_spoilt && !spoilt.contains(&lost.id) {
             continue;
         }
-        recover(repository, &reader, lost, cancel)?;
-        outcome.recovered += 1;
+        match recover(repository, &reader, lost, cancel)? {
+            Recovered::Yes => outcome.recovered += 1,
+            Recovered::Waits => outcome.recover_later.push(lost.id),
+        }
         outcome.lost.retain(|name| *name != snapshot_object(lost.id));
     }
     // Before the snapshots: a session that ends meanwhile has committed, or commits nothing.

@@ -22,7 +22,7 @@ mod mirror;
 mod plan;
 mod send;
 
-pub use mirror::{MirrorOutcome, MirrorPlan, mirror, plan_mirror};
+pub use mirror::{MirrorOutcome, MirrorPlan, mirror, plan_mirror, preview_mirror};
 pub use plan::{CopyPlan, FOLDERS_COPIED, list, plan_replica, refuse_another};
 pub use send::create;
 

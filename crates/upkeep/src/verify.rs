@@ -125,6 +125,7 @@ impl VerifyOutcome {
     /// nothing is removed, because what is condemned may be needed to mend it. Everything that a
     /// snapshot needs was asked for, so an arena of which nothing can be read is needed only if files
     /// are not whole; and rubbish under the name of a key slot or a list of vouchers is needed by none.
+    /// What a removed snapshot needs is not condemned as long as it is not forgotten.
     pub fn forbids_removal(&self, is_condemned: &dyn Fn(ArenaId) -> bool) -> bool {
         let matters = |(name, fault): &(ObjectName, Fault)| match (name.folder(), fault) {
             (_, Fault::Unknown) => false,
@@ -134,7 +135,7 @@ impl VerifyOutcome {
             ("" | ARENAS_FOLDER | SNAPSHOTS_FOLDER | COLLECTIONS_FOLDER, _) => true,
             _ => false,
         };
-        let rest = Self { faults: Vec::new(), ..self.clone() };
+        let rest = Self { faults: Vec::new(), lost_snapshots: Vec::new(), ..self.clone() };
         self.faults.iter().any(matters) || !rest.is_sound() || !self.is_complete()
     }
 }

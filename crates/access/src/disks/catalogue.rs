@@ -92,7 +92,16 @@ impl Catalogue {
         let objects = listed.into_iter().filter_map(|info| info.name.file().parse().ok());
         let objects: BTreeSet<SnapshotId> = objects.collect();
         if self.asked.is_none() || objects != self.objects {
-            let mut snapshots = list_snapshots(&self.repository)?.snapshots;
+            let list = list_snapshots(&self.repository)?;
+            for (id, error) in list.unreadable.iter().chain(&list.newer) {
+                if self.reported.insert(*id) {
+                    let message = format!("snapshot {} is not offered: {error}", id.short());
+                    let is_damaged = error.is_damage() && !error.is_unknown();
+                    let severity = if is_damaged { Severity::Damage } else { Severity::Warning };
+                    self.monitor.problem(Problem { severity, path: None, message: &message });
+                }
+            }
+            let mut snapshots = list.snapshots;
             let NightsOptions { narrowing, only, .. } = &self.options;
             let is_named = |id| only.as_ref().is_none_or(|only| only.contains(&id));
             snapshots.retain(|snapshot| narrowing.fits(snapshot) && is_named(snapshot.id));

@@ -189,10 +189,14 @@ impl Tops {
                 }
                 // Removed between the listing and the reading.
                 Err(RepositoryError::Backend(error)) if error.is_not_found() => {}
-                Err(error) if error.is_damage() => {
+                // It never was one.
+                Err(RepositoryError::Fenced { .. }) => drop(known.unreadable.insert(id)),
+                Err(error) if error.is_damage() || error.is_withheld() || error.is_unknown() => {
                     known.unreadable.insert(id);
                     let message = format!("snapshot {} is not shown: {error}", id.short());
-                    self.report(Severity::Damage, &message);
+                    let is_damaged = error.is_damage() && !error.is_unknown();
+                    let severity = if is_damaged { Severity::Damage } else { Severity::Warning };
+                    self.report(severity, &message);
                 }
                 Err(error) => return Err(error),
             }

@@ -30,10 +30,18 @@ pub(super) struct KnownNames {
     generations: HashMap<ArenaId, u32>,
     /// All arenas, once they had to be listed.
     listed: Option<ListedArenas>,
+    /// Their further generations that only replicas have.
+    elsewhere: HashMap<ArenaId, Vec<ArenaName>>,
     /// For arenas of which the listing shows several generations: those that count.
     several: HashMap<ArenaId, Vec<ArenaName>>,
     /// Whether it was asked which generations are genuine.
     are_genuine: bool,
+}
+
+impl KnownNames {
+    fn is_elsewhere(&self, name: ArenaName) -> bool {
+        self.elsewhere.get(&name.id).is_some_and(|names| names.contains(&name))
+    }
 }
 
 /// The generations of one arena that a listing shows.
@@ -135,8 +143,7 @@ impl ArenaStore {
         id: ArenaId,
         read: impl Fn(ArenaName) -> Result<T, ArenaError>,
     ) -> Result<T, ArenaError> {
-        let generation = lock(&self.known).generations.get(&id).copied().unwrap_or(0);
-        let first = ArenaName { id, generation };
+        let first = self.first_to_try(id);
         let error = match read(first) {
             Err(error) if error.is_lost() => error,
             other => return other,
@@ -144,7 +151,49 @@ impl ArenaStore {
         self.other_generation(first, error, read)
     }
 
-    /// Calls `read` with the other generations of an arena, greatest first. `error` is why the one
+    /// The generation that is known, and otherwise the first; one that only replicas have is not tried
+    /// before those that are here.
+    fn first_to_try(&self, id: ArenaId) -> ArenaName {
+        let known = lock(&self.known);
+        let generation = known.generations.get(&id).copied();
+        let first = ArenaName { id, generation: generation.unwrap_or(0) };
+        if generation.is_some() || !known.is_elsewhere(first) {
+            return first;
+        }
+        let here = known.listed.as_ref().and_then(|listed| listed.generations(id).last());
+        here.map_or(first, |here| here.name)
+    }
+
+    /// Whether only replicas have a generation of an arena of which others are here.
+    pub(super) fn is_elsewhere(&self, name: ArenaName) -> bool {
+        lock(&self.known).is_elsewhere(name)
+    }
+
+    /// The generations that only replicas have, of arenas of which the listing shows others.
+    fn list_elsewhere(&self, here: &ListedArenas) -> HashMap<ArenaId, Vec<ArenaName>> {
+        let mut elsewhere: HashMap<ArenaId, Vec<ArenaName>> = HashMap::new();
+        for replica in self.backend.replicas() {
+            // Another replica may answer.
+            let Ok(there) = ListedArenas::list(&**replica) else { continue };
+            for newest in there.newest() {
+                let id = newest.name.id;
+                let known = here.generations(id);
+                let is_known = |name| known.iter().any(|listed| listed.name == name);
+                let names = there.generations(id).iter().map(|listed| listed.name);
+                if !known.is_empty() {
+                    elsewhere.entry(id).or_default().extend(names.filter(|name| !is_known(*name)));
+                }
+            }
+        }
+        for names in elsewhere.values_mut() {
+            names.sort_unstable();
+            names.dedup();
+        }
+        elsewhere
+    }
+
+    /// Calls `read` with the other generations of an arena, greatest first; those that only replicas
+    /// have come last. `error` is why the one
     /// that was tried cannot be read; it is returned if none can.
     ///
     /// The arenas are listed once, and again when one is missing that was known to exist: it was
@@ -187,8 +236,8 @@ impl ArenaStore {
         listed.iter().any(|arena| arena.name == name)
     }
 
-    /// The generations of an arena in the listing, which is made first if there is none or it is
-    /// out of date.
+    /// The generations of an arena in the listing, ascending, which is made first if there is none or
+    /// it is out of date; before them those that only replicas have.
     fn listed_generations(
         &self,
         id: ArenaId,
@@ -197,12 +246,16 @@ impl ArenaStore {
         let is_unlisted = lock(&self.known).listed.is_none();
         if is_stale || is_unlisted {
             let listed = ListedArenas::list(&*self.backend)?;
+            let elsewhere = self.list_elsewhere(&listed);
             let mut known = lock(&self.known);
             (known.listed, known.several) = (Some(listed), HashMap::new());
+            known.elsewhere = elsewhere;
         }
         let known = lock(&self.known);
         let found = known.listed.as_ref().map_or(&[][..], |listed| listed.generations(id));
-        Ok(found.iter().map(|arena| arena.name).collect())
+        let mut names = known.elsewhere.get(&id).cloned().unwrap_or_default();
+        names.extend(found.iter().map(|arena| arena.name));
+        Ok(names)
     }
 
     /// Which of the listed generations of one arena are its own.

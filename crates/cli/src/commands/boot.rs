@@ -60,7 +60,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let repository = Arc::new(context.open_to_read(&args.replicas)?);
     let what = SnapshotArg::from(args.what.clone());
-    let snapshot = what.find(&repository, &args.narrowing)?;
+    let snapshot = what.find(context, &repository, &args.narrowing)?;
     what.report(context, &snapshot);
     let exit = check_complete(context, &snapshot);
     let purpose = Purpose {

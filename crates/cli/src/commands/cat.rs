@@ -41,7 +41,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         return Err(CliError::new(Exit::Failed, "no file was named", hint));
     }
     let repository = context.open_to_read(&args.replicas)?;
-    let snapshot = what.find(&repository, &args.narrowing)?;
+    let snapshot = what.find(context, &repository, &args.narrowing)?;
     what.report(context, &snapshot);
     let exit = check_complete(context, &snapshot);
     let mut out = Stoppable { out: std::io::stdout().lock(), cancel: &context.cancel };

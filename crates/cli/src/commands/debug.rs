@@ -67,8 +67,11 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         What::Sessions => sessions(context)?,
         What::Snapshot { snapshot } => {
             let repository = context.open()?;
-            let snapshot =
-                SnapshotArg::from(snapshot).find(&repository, &NarrowingArgs::default())?;
+            let snapshot = SnapshotArg::from(snapshot).find(
+                context,
+                &repository,
+                &NarrowingArgs::default(),
+            )?;
             for line in format!("{snapshot:#?}").lines() {
                 context.terminal.text(line)?;
             }
@@ -211,7 +214,7 @@ fn index(context: &Context) -> Result<(), CliError> {
 
 fn tree(context: &Context, what: &SnapshotArg) -> Result<(), CliError> {
     let repository = context.open()?;
-    let snapshot = what.find(&repository, &NarrowingArgs::default())?;
+    let snapshot = what.find(context, &repository, &NarrowingArgs::default())?;
     let reader = ChunkReader::of_domain(&repository, &snapshot.domain, CacheLimits::default())?;
     let tree = match find_path(&snapshot, &what.path, &reader)? {
         Found::Root { tree, .. } => tree,

@@ -58,14 +58,14 @@ compares a snapshot with the present state of the paths that it was made from.
 /// Compares.
 pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     let repository = context.open_to_read(&args.replicas)?;
-    let snapshots = list_snapshots(&repository)?.snapshots;
+    let list = list_snapshots(&repository)?;
     let before = SnapshotArg::from(args.before);
-    let first = before.find_among(&snapshots, &args.narrowing)?;
+    let first = before.find_listed(context, &list, &args.narrowing)?;
     before.report(context, first);
     let after = args.after.map(SnapshotArg::from);
     let second = match &after {
         Some(after) => {
-            let found = after.find_among(&snapshots, &args.narrowing);
+            let found = after.find_listed(context, &list, &args.narrowing);
             let found = found.map_err(|error| with_hint(after, error))?;
             after.report(context, found);
             Some(found)

@@ -128,7 +128,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         context.check_present()?;
     }
     let repository = context.open_to_read(&args.replicas)?;
-    let snapshot = what.find(&repository, &args.narrowing)?;
+    let snapshot = what.find(context, &repository, &args.narrowing)?;
     let exit = check_complete(context, &snapshot);
     let options = DrillOptions {
         path: what.path.clone(),

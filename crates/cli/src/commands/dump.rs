@@ -62,7 +62,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     let filter = args.filter.resolve()?;
     let repository = context.open_to_read(&args.replicas)?;
     let what = SnapshotArg::from(args.what);
-    let snapshot = what.find(&repository, &args.narrowing)?;
+    let snapshot = what.find(context, &repository, &args.narrowing)?;
     let exit = check_complete(context, &snapshot);
     let monitor = context.terminal.monitor(Words::files("written"));
     let mut out = BufWriter::with_capacity(BUFFER_BYTES, stdout.lock());

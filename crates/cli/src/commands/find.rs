@@ -24,7 +24,7 @@ use crate::exit::{CliError, Exit};
 use crate::filter_args::FilterArgs;
 use crate::paint::{Line, Style};
 use crate::progress::{TerminalMonitor, Words};
-use crate::snapshot_arg::{NarrowingArgs, SnapshotArg};
+use crate::snapshot_arg::{NarrowingArgs, SnapshotArg, report_unread};
 
 /// What is looked for, and where.
 #[derive(Debug, Clone, clap::Args)]
@@ -80,15 +80,17 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         false => FindPattern::Name(&fits),
     };
     let repository = context.open_to_read(&args.replicas)?;
-    let all = list_snapshots(&repository)?.snapshots;
+    let list = list_snapshots(&repository)?;
+    let mut exit = Exit::Done;
     let mut wanted: Vec<Snapshot> = Vec::new();
     for name in &args.snapshots {
         let name = SnapshotArg::from(name.as_os_str());
-        wanted.push(name.find_among(&all, &args.narrowing)?.clone());
+        wanted.push(name.find_listed(context, &list, &args.narrowing)?.clone());
     }
     if args.snapshots.is_empty() {
         let narrowing = args.narrowing.resolve();
-        wanted = all.into_iter().filter(|snapshot| narrowing.fits(snapshot)).collect();
+        exit = report_unread(context, &list);
+        wanted = list.snapshots.into_iter().filter(|snapshot| narrowing.fits(snapshot)).collect();
     }
     let monitor = context.terminal.monitor(Words::files("searched"));
     let mut sightings = Sightings::default();
@@ -118,7 +120,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         "found": outcome.found,
         "damaged": outcome.damaged,
     }))?;
-    Ok(if outcome.damaged > 0 { Exit::Damaged } else { Exit::Done }.into())
+    Ok(if outcome.damaged > 0 { Exit::Damaged } else { exit }.into())
 }
 
 fn as_path(bytes: &[u8]) -> &Path {

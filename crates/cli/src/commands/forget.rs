@@ -7,10 +7,13 @@ use std::process::ExitCode;
 use jiff::civil::Date;
 use serde_json::json;
 use strongroom_base::units::counted;
-use strongroom_base::{Severity, SnapshotId};
+use strongroom_base::{Severity, Silent, SnapshotId};
 use strongroom_catalog::Snapshot;
-use strongroom_repository::{RepositoryError, SnapshotList, list_snapshots};
-use strongroom_upkeep::{Alarm, ForgetOptions, Judged, Policy, accept, forget, judge, remember};
+use strongroom_repository::{Repository, RepositoryError, SnapshotList, list_snapshots};
+use strongroom_upkeep::{
+    Alarm, ForgetOptions, Judged, Policy, RepairPlan, accept, forget, judge, plan_recovery,
+    remember,
+};
 
 use crate::calendar::{Mark, calendar, legend};
 use crate::context::Context;
@@ -152,7 +155,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     }
     let (judged, unreadable) = match policy.is_empty() {
         true if args.late => (Vec::new(), late_ones(context, args, &list)?),
-        true => named_ones(args, &list)?,
+        true => named_ones(context, &repository, args, &list)?,
         false => {
             let options = ForgetOptions {
                 policy: &policy,
@@ -355,11 +358,14 @@ fn late_ones(
 
 /// The snapshots that are named, and those of them that cannot be read or do not count.
 fn named_ones<'s>(
+    context: &Context,
+    repository: &Repository,
     args: &Args,
     list: &'s SnapshotList,
 ) -> Result<(Vec<Judged<'s>>, Vec<SnapshotId>), CliError> {
     let (lost, names): (Vec<_>, Vec<_>) =
         args.snapshots.iter().cloned().partition(|name| out_of_use(name, list).is_some());
+    let (removed, names) = removed_ones(context, repository, names, list)?;
     let ids = find_all(&names, &args.narrowing, &list.snapshots)?;
     let snapshots = list.snapshots.iter().filter(|snapshot| ids.contains(&snapshot.id));
     let judged: Vec<Judged<'s>> = snapshots.map(Judged::new).collect();
@@ -368,7 +374,32 @@ fn named_ones<'s>(
             return Err(RepositoryError::Held { snapshot: snapshot.id, reason: hold.reason }.into());
         }
     }
-    Ok((judged, lost.iter().filter_map(|name| out_of_use(name, list)).collect()))
+    let mut unreadable: Vec<_> = lost.iter().filter_map(|name| out_of_use(name, list)).collect();
+    unreadable.extend(removed);
+    Ok((judged, unreadable))
+}
+
+/// Those of the names that are the whole ids of snapshots which were removed without having been
+/// forgotten, and the other names.
+fn removed_ones(
+    context: &Context,
+    repository: &Repository,
+    names: Vec<OsString>,
+    list: &SnapshotList,
+) -> Result<(Vec<SnapshotId>, Vec<OsString>), CliError> {
+    let is_listed = |id: SnapshotId| list.all().any(|snapshot| snapshot.id == id);
+    let as_removed = |name: &OsString| -> Option<SnapshotId> {
+        name.to_str()?.parse().ok().filter(|id| !is_listed(*id))
+    };
+    if names.iter().all(|name| as_removed(name).is_none()) {
+        return Ok((Vec::new(), names));
+    }
+    let mut plan = RepairPlan::default();
+    plan_recovery(repository, &mut plan, &Silent, &context.cancel)?;
+    let is_removed = |id: &SnapshotId| plan.lost_snapshots.iter().any(|lost| lost.id == *id);
+    let (removed, others): (Vec<OsString>, Vec<OsString>) =
+        names.into_iter().partition(|name| as_removed(name).is_some_and(|id| is_removed(&id)));
+    Ok((removed.iter().filter_map(as_removed).collect(), others))
 }
 
 fn wanted<'s>(args: &Args, list: &'s SnapshotList) -> Vec<&'s Snapshot> {

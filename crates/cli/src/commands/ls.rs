@@ -77,7 +77,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     let filter = args.filter.resolve()?;
     let repository = context.open_to_read(&args.replicas)?;
     let what = SnapshotArg::from(args.what);
-    let snapshot = what.find(&repository, &args.narrowing)?;
+    let snapshot = what.find(context, &repository, &args.narrowing)?;
     what.report(context, &snapshot);
     check_complete(context, &snapshot);
     let reader = ChunkReader::of_domain(&repository, &snapshot.domain, CacheLimits::default())?;

@@ -98,7 +98,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     report(context, args, &outcome)?;
     context.terminal.line(format!("took {}", duration_text(monitor.elapsed())))?;
     let stays = outcome.carried.arenas_left + outcome.carried.arenas_put_off;
-    let is_done = outcome.waiting.is_empty() && stays == 0;
+    let is_done = outcome.waiting.is_empty() && stays == 0 && outcome.lost.is_empty();
     Ok(if is_done { Exit::Done } else { Exit::Incomplete }.into())
 }
 
@@ -208,6 +208,7 @@ fn report(context: &Context, args: &Args, outcome: &PruneOutcome) -> Result<(), 
         "arenas_put_off": carried.arenas_put_off,
         "condemned": outcome.condemned,
         "own_bytes": outcome.own_bytes.iter().map(|(id, bytes)| json!({ "snapshot": id.to_string(), "bytes": bytes })).collect::<Vec<_>>(),
+        "lost_snapshots": outcome.lost.iter().map(|id| id.to_string()).collect::<Vec<_>>(),
         "waiting": outcome.waiting.iter().map(|s| s.id.to_string()).collect::<Vec<_>>(),
         "ended": outcome.ended.iter().map(|id| id.to_string()).collect::<Vec<_>>(),
     }))?;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::json;
 use strongroom_backend::{Backend, ObjectName, Withheld};
 use strongroom_base::units::{count_text, counted, duration_text};
-use strongroom_base::{OsEntropy, Timestamp};
+use strongroom_base::{OsEntropy, SnapshotId, Timestamp};
 use strongroom_remote::Past;
 use strongroom_repository::{Collections, ErrorKind, RepositoryError, in_mode_of};
 use strongroom_upkeep::{
@@ -154,6 +154,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         "rescued": outcome.rescued,
         "taken_away": outcome.taken_away,
         "recovered": outcome.recovered,
+        "recover_later": outcome.recover_later.iter().map(|id| id.to_string()).collect::<Vec<_>>(),
         "swept": outcome.swept,
         "made_in_stores": made,
         "indexed": outcome.indexed,
@@ -178,7 +179,9 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         context.terminal.line(format!(
             "{snapshots} committed again, with the label \"recovered\"; whether complete is not known"
         ))?;
-    } else if outcome.repaired == 0 && outcome.rescued == 0 && outcome.lost.is_empty() {
+    } else if !outcome.recover_later.is_empty() && outcome.is_nothing() {
+        context.terminal.line(format!("checked {objects}: nothing else to repair; took {took}"))?;
+    } else if outcome.is_nothing() {
         let fetched = fetching.outcome.mended + fetching.outcome.returned;
         let nothing = if fetched == 0 { "nothing" } else { "nothing else" };
         let verb = if outcome.affected.is_empty() { "to repair" } else { "can be repaired" };
@@ -194,16 +197,30 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
             count_text(outcome.lost.len() as u64),
         ))?;
     }
+    report_recover_later(context, &outcome.recover_later)?;
     let exit = report_waiting(context, &plan, outcome.postponed.len())?;
     let is_fetched = fetching.outcome.failed.is_empty();
-    if is_fetched && outcome.affected.is_empty() && outcome.lost.is_empty() && outcome.rescued == 0
-    {
+    let is_whole = outcome.affected.is_empty() && outcome.recover_later.is_empty();
+    if is_fetched && is_whole && outcome.lost.is_empty() && outcome.rescued == 0 {
         return Ok(exit.into());
     }
     if !outcome.affected.is_empty() {
         report_loss(context, outcome.affected.len(), !replicas.is_empty())?;
     }
     Ok(Exit::Damaged.into())
+}
+
+/// Names the snapshots that wait for a collection, and says what to do.
+fn report_recover_later(context: &Context, waiting: &[SnapshotId]) -> Result<(), CliError> {
+    for id in waiting {
+        context.terminal.line(format!(
+            "snapshot {} is not committed again yet: a prune has begun, which may remove what it needs. \
+             `strongroom prune --undo` takes that back, if it is not too late, otherwise \
+             `strongroom prune` ends it; then run `strongroom repair` again",
+            id.short()
+        ))?;
+    }
+    Ok(())
 }
 
 /// Says of how many objects nothing is known, and gives the exit code of a repair that has nothing

@@ -10,7 +10,8 @@ use strongroom_base::units::{bytes_text, count_text, counted, duration_text};
 use strongroom_base::{OsEntropy, Severity};
 use strongroom_repository::{Repository, RepositoryError, exists, in_mode_of};
 use strongroom_upkeep::{
-    CopyOutcome, MirrorOutcome, MirrorPlan, mirror, plan_mirror, plan_replica, replicate,
+    CopyOutcome, MirrorOutcome, MirrorPlan, mirror, plan_mirror, plan_replica, preview_mirror,
+    replicate,
 };
 
 use super::verify::{report_withheld, withheld_json};
@@ -25,7 +26,7 @@ pub struct Args {
     /// The places of the replicas: folders, or URLs; made if they do not exist
     #[arg(required = true, value_name = "TARGET")]
     targets: Vec<OsString>,
-    /// Change nothing; show what would be copied
+    /// Change nothing; show what would be copied, and with --mirror what would be removed
     #[arg(long, short = 'n')]
     dry_run: bool,
     /// Also remove from the replicas what `prune` removed from the repository; asks for the
@@ -63,7 +64,9 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let mut failed: Option<CliError> = None;
     for target in &args.targets {
         let done = if args.dry_run {
-            context.other_or_none(target).and_then(|target| show(context, &*source, target))
+            context
+                .other_or_none(target)
+                .and_then(|target| show(context, &*source, repository.as_ref(), target))
         } else {
             context
                 .made_place(target)
@@ -99,12 +102,21 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
 fn show(
     context: &Context,
     source: &dyn Backend,
+    repository: Option<&Repository>,
     target: Option<Arc<dyn Backend>>,
 ) -> Result<Done, CliError> {
     let none = strongroom_backend::MemoryBackend::new();
     let place = target.as_ref().map(|target| target.describe());
     let plan = plan_replica(source, target.as_deref().unwrap_or(&none))?;
     let sent = plan.missing.len() + plan.differing.len();
+    let remove = match (repository, &target) {
+        (Some(repository), Some(target)) => {
+            let previewed = preview_mirror(repository, target);
+            previewed.map_err(|error| CliError::from(error).about(&target.describe()))?.remove
+        }
+        _ => Vec::new(),
+    };
+    let remove_bytes: u64 = remove.iter().map(|info| info.bytes).sum();
     context.terminal.json(&json!({
         "event": "plan",
         "place": place,
@@ -112,15 +124,25 @@ fn show(
         "bytes": plan.bytes(),
         "present": plan.present,
         "bytes_present": plan.present_bytes,
+        "remove": remove.iter().map(|info| info.name.as_str()).collect::<Vec<_>>(),
+        "bytes_to_remove": remove_bytes,
     }))?;
     let place = place.unwrap_or_else(|| "a new place".to_owned());
-    context.terminal.line(format!(
+    let mut line = format!(
         "{place}: would send {} ({}); it has {} ({})",
         counted(sent as u64, "object", "objects"),
         bytes_text(plan.bytes()),
         count_text(plan.present),
         bytes_text(plan.present_bytes),
-    ))?;
+    );
+    if repository.is_some() {
+        for info in &remove {
+            context.terminal.line(format!("would remove {}", info.name))?;
+        }
+        let objects = counted(remove.len() as u64, "object", "objects");
+        line.push_str(&format!("; would remove {objects} ({})", bytes_text(remove_bytes)));
+    }
+    context.terminal.line(line)?;
     Ok(Done::Well)
 }
 

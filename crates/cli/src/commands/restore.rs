@@ -76,7 +76,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     let mut repository = context.open_to_read(&args.replicas)?;
     repository.trusts_references = args.foreign_chunks;
     let what = SnapshotArg::from(args.what);
-    let snapshot = what.find(&repository, &args.narrowing)?;
+    let snapshot = what.find(context, &repository, &args.narrowing)?;
     let exit = check_complete(context, &snapshot);
     let usual = TargetOptions::default();
     let options = RestoreOptions {
@@ -128,7 +128,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         Exit::Damaged
     } else if !outcome.withheld.is_empty() {
         context.terminal.note(
-            "these files are not damaged: bring back what is archived, or use credentials that may \
+            "they are not damaged: bring back what is archived, or use credentials that may \
              read, and restore again: what is right already is not read again",
         );
         Exit::Withheld
@@ -175,7 +175,8 @@ fn summary(
     }
     if !outcome.withheld.is_empty() {
         let count = outcome.withheld.len() as u64;
-        let withheld = counted(count, "file was left out", "files were left out");
+        let withheld =
+            counted(count, "file or directory was left out", "files or directories were left out");
         lines.push(format!("  {withheld}: the place withholds parts of them, see above"));
     }
     if !outcome.damaged.is_empty() {

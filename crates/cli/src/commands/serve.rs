@@ -164,7 +164,9 @@ fn bind(address: SocketAddr) -> Result<TcpListener, CliError> {
 
 fn failed(error: HouseError) -> CliError {
     let hint = match &error {
-        HouseError::Io { .. } => "check the path, and who may read and write it",
+        HouseError::Io { .. } | HouseError::NoHouse(_) => {
+            "check the path, and who may read and write it"
+        }
         HouseError::Log(_) => {
             "a house has one server; if its log was changed, keep it and begin a new one"
         }

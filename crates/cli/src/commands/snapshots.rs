@@ -4,17 +4,16 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use strongroom_base::units::{bytes_text, count_text, counted};
-use strongroom_base::{Severity, SnapshotId};
 use strongroom_catalog::Snapshot;
-use strongroom_repository::{RepositoryError, Wishes, list_snapshots};
+use strongroom_repository::{Wishes, list_snapshots};
 
 use super::drill::{boot_json, boot_text, drill_json, drill_text};
 use crate::columns::{output_columns, shorten};
 use crate::context::{Context, ReplicaArgs};
 use crate::dates;
-use crate::exit::{CliError, Exit};
+use crate::exit::CliError;
 use crate::paint::{Line, Style};
-use crate::snapshot_arg::NarrowingArgs;
+use crate::snapshot_arg::{NarrowingArgs, report_unread};
 use crate::terminal::{name_json, printable_paths, printable_text, table};
 
 /// Which snapshots are listed.
@@ -97,24 +96,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         let forgotten = counted(list.forgotten.len() as u64, "snapshot is", "snapshots are");
         context.terminal.note(format!("{forgotten} forgotten: `snapshots --forgotten`"));
     }
-    for (id, error) in &list.newer {
-        report(context, Severity::Warning, *id, error);
-    }
-    let mut exit = Exit::Done;
-    for (id, error) in &list.unreadable {
-        if error.is_withheld() {
-            report(context, Severity::Warning, *id, error);
-            exit = if exit == Exit::Done { Exit::Withheld } else { exit };
-        } else {
-            report(context, Severity::Damage, *id, error);
-            exit = Exit::Damaged;
-        }
-    }
-    Ok(exit.into())
-}
-
-fn report(context: &Context, severity: Severity, id: SnapshotId, error: &RepositoryError) {
-    context.terminal.problem(severity, &format!("snapshot {}: {error}", id.short()));
+    Ok(report_unread(context, &list).into())
 }
 
 /// The columns that are numbers.

@@ -18,7 +18,7 @@ use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::progress::Words;
-use crate::snapshot_arg::{NarrowingArgs, SnapshotArg};
+use crate::snapshot_arg::{NarrowingArgs, SnapshotArg, exit_of_unread, report_unread};
 use crate::terminal::table;
 
 /// What is counted.
@@ -73,20 +73,27 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         return Ok(exit_of(stats.unreadable).into());
     }
     let list = list_snapshots(&repository)?;
+    let mut exit = Exit::Done;
     let mut wanted: Vec<Snapshot> = Vec::new();
     for name in &args.names {
-        let snapshot =
-            SnapshotArg::from(name.as_os_str()).find_among(&list.snapshots, &args.narrowing)?;
+        let name = SnapshotArg::from(name.as_os_str());
+        let snapshot = name.find_listed(context, &list, &args.narrowing)?;
         if !wanted.iter().any(|known| known.id == snapshot.id) {
             wanted.push(snapshot.clone());
         }
     }
     if args.names.is_empty() {
+        // What is counted of each snapshot names them, too.
+        exit = match args.fragmentation {
+            true => report_unread(context, &list),
+            false => exit_of_unread(&list),
+        };
         let narrowing = args.narrowing.resolve();
         wanted = list.snapshots.into_iter().filter(|snapshot| narrowing.fits(snapshot)).collect();
     }
     if args.fragmentation {
-        return fragmentation(context, &repository, &wanted);
+        fragmentation(context, &repository, &wanted)?;
+        return Ok(exit.into());
     }
     let monitor = context.terminal.monitor(Words::files("counted"));
     let stats = snapshot_stats(&repository, &wanted, &monitor, &context.cancel);
@@ -127,7 +134,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         }
     }
     let unreadable: u64 = stats.iter().map(|stat| stat.unreadable).sum();
-    Ok(exit_of(unreadable + list.unreadable.len() as u64).into())
+    Ok(if unreadable > 0 { Exit::Damaged } else { exit }.into())
 }
 
 /// How what each of these needs is laid out.
@@ -135,7 +142,7 @@ fn fragmentation(
     context: &Context,
     repository: &Repository,
     snapshots: &[Snapshot],
-) -> Result<ExitCode, CliError> {
+) -> Result<(), CliError> {
     let mut readers: HashMap<&str, ChunkReader> = HashMap::new();
     let head = ["id", "time", "requests", "least", "blocks", "least", "read", "least"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
@@ -176,7 +183,7 @@ fn fragmentation(
         context.terminal.line("")?;
         context.terminal.line("least: if all that it needs lay together")?;
     }
-    Ok(Exit::Done.into())
+    Ok(())
 }
 
 const LEGEND: [&str; 2] = [

@@ -130,7 +130,8 @@ impl StoringArgs {
         repository: &Repository,
         host: String,
     ) -> Result<BackupOptions, CliError> {
-        let parent = self.parent.as_ref().map(|name| find_parent(repository, name)).transpose()?;
+        let parent =
+            self.parent.as_ref().map(|name| find_parent(context, repository, name)).transpose()?;
         let (compression, deltas) = (self.compression, !self.no_deltas);
         let mut pack = PackOptions { compression, deltas, ..PackOptions::default() };
         pack.workers = self.threads.unwrap_or(pack.workers);
@@ -187,10 +188,14 @@ impl StoringArgs {
 }
 
 /// The snapshot to compare with. A key that can only store has those that this machine remembers.
-fn find_parent(repository: &Repository, name: &OsStr) -> Result<SnapshotId, CliError> {
+fn find_parent(
+    context: &Context,
+    repository: &Repository,
+    name: &OsStr,
+) -> Result<SnapshotId, CliError> {
     let name = SnapshotArg::from(name);
     if repository.keys.can_read() {
-        return Ok(name.find(repository, &NarrowingArgs::default())?.id);
+        return Ok(name.find(context, repository, &NarrowingArgs::default())?.id);
     }
     let kept = OwnRecord::read(repository, &Silent).snapshots.into_iter();
     let kept: Vec<Snapshot> = kept.map(|kept| kept.snapshot).collect();

@@ -59,7 +59,12 @@ fn size(text: &str) -> Result<u64, String> {
 
 /// Does it.
 pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
-    let house = House::open(&args.house, Arc::new(SystemClock)).map_err(failed)?;
+    let clock = Arc::new(SystemClock);
+    let house = match args.what {
+        What::Add { .. } => House::open(&args.house, clock),
+        What::List | What::Remove { .. } => House::find(&args.house, clock),
+    };
+    let house = house.map_err(failed)?;
     match args.what {
         What::Add { room, name, role, quota, until } => {
             let until = until.map(|text| moment(&text)).transpose()?;
@@ -131,6 +136,9 @@ fn failed(error: HouseError) -> CliError {
     let hint = match &error {
         HouseError::RoomName(_) => "such as `laptops` or `db-1.example`",
         HouseError::Token(_) => "`strongroom token list --house FOLDER` shows the tokens",
+        HouseError::NoHouse(_) => {
+            "give the folder that is served with --house; `strongroom token add` makes one"
+        }
         HouseError::Io { .. } | HouseError::Log(_) => {
             "check the path, and who may read and write it"
         }

@@ -136,6 +136,10 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         context.terminal.line("no damage was found in what could be read")?;
         return Ok(Exit::Withheld.into());
     }
+    if outcome.is_sound() && !outcome.missing_sequences.is_empty() {
+        context.terminal.line("no damage was found in the snapshots that are there")?;
+        return Ok(Exit::Incomplete.into());
+    }
     if outcome.is_sound() {
         context.terminal.styled_line(Style::Good, "no damage was found")?;
         return Ok(Exit::Done.into());
@@ -198,7 +202,7 @@ fn may_not_store(error: &RepositoryError) -> bool {
 fn summary_json(outcome: &VerifyOutcome, vouched: usize, seconds: f64) -> serde_json::Value {
     json!({
         "event": "summary",
-        "sound": outcome.is_sound(),
+        "sound": outcome.is_sound() && outcome.missing_sequences.is_empty(),
         "seconds": seconds,
         "objects": outcome.objects,
         "objects_read": outcome.objects_read,
@@ -291,7 +295,8 @@ fn report_missing(context: &Context, outcome: &VerifyOutcome) -> Result<(), CliE
     });
     let more = if gaps.len() > 8 { ", …" } else { "" };
     Ok(context.terminal.line(format!(
-        "{} missing, sequence {}{more}: removed, or an older copy of the repository is in its place",
+        "{} missing, sequence {}{more}: removed, or an older copy of the repository is in its place, or \
+         forgotten in another copy of it",
         counted(missing, "snapshot is", "snapshots are"),
         shown.collect::<Vec<_>>().join(", ")
     ))?)

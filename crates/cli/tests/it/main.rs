@@ -25,6 +25,7 @@ mod libvirt;
 mod life;
 mod listings;
 mod look;
+mod lookers;
 mod machine;
 mod mistakes;
 mod mount;

@@ -36,6 +36,8 @@ fn shared_memory_is_stored_by_what_changed_and_put_back() {
     fs::write(&region, &bytes).unwrap();
     let name = region.display().to_string();
     let store = || world.run(["ram", "store", &name]).exits(0);
+    // Nothing keeps a writer from changing the region while it is read: two equal readings are all that
+    // is known, and no word claims more.
     store()
         .says("snapshot")
         .says("512 of 512 pages changed; guarantee: settled (read twice, 2 readings)");

@@ -389,3 +389,53 @@ fn a_repository_over_three_kinds_of_places_loses_one() {
     drop(server);
     restores("the server of WebDAV");
 }
+
+/// What a mirror would remove is said before it does, and is what it then removes.
+#[test]
+fn kept_o1_a_rehearsal_of_a_mirror_names_what_would_go() {
+    let world = World::with_tree(71);
+    let replica = world.path("replica");
+    let words = |rest: &str| format!("{rest} {}", replica.display());
+    world.backup().exits(0);
+    world.say(&words("replicate")).exits(0);
+    let nothing = world.say(&words("--json replicate --mirror --dry-run")).exits(0);
+    assert_eq!(nothing.events("plan")[0]["remove"], serde_json::json!([]), "{}", nothing.out);
+    // Most of the old arenas goes as a whole; of the others a part.
+    fs::remove_dir_all(world.tree()).unwrap();
+    fs::create_dir(world.tree()).unwrap();
+    fs::write(world.tree().join("new"), "new").unwrap();
+    world.backup();
+    world.say("forget --yes latest~1").exits(0);
+    world.say("prune --max-unused 0").exits(0);
+    let before = objects(&replica);
+    let run = world.say(&words("--json replicate --mirror --dry-run")).exits(0);
+    let plan = run.events("plan").remove(0);
+    assert_eq!(before, objects(&replica), "nothing was changed");
+    let text = world.say(&words("replicate --mirror --dry-run")).exits(0);
+    assert!(text.out.contains("would remove snapshots/"), "{}", text.out);
+    world.say(&words("replicate --mirror")).exits(0);
+    let after = objects(&replica);
+    let gone: Vec<&String> = before.iter().filter(|name| !after.contains(*name)).collect();
+    let mut named: Vec<String> = serde_json::from_value(plan["remove"].clone()).unwrap();
+    named.sort();
+    assert!(!gone.is_empty());
+    assert_eq!(gone, named.iter().collect::<Vec<_>>());
+}
+
+/// The names of all objects of a place, sorted.
+fn objects(place: &std::path::Path) -> Vec<String> {
+    let mut names = Vec::new();
+    for folder in fs::read_dir(place).unwrap().map(|entry| entry.unwrap().path()) {
+        if folder.is_dir() {
+            let files = fs::read_dir(&folder).unwrap();
+            let folder = folder.file_name().unwrap().to_str().unwrap().to_owned();
+            names.extend(
+                files.map(|file| {
+                    format!("{folder}/{}", file.unwrap().file_name().to_str().unwrap())
+                }),
+            );
+        }
+    }
+    names.sort();
+    names
+}

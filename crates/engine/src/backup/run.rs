@@ -23,7 +23,7 @@ use super::parent::ParentDirectory;
 use super::present::is_whole;
 use super::racy::RacyTimes;
 use super::readers::{AHEAD_FILES, Readers};
-use super::sources::EMPTIED;
+use super::sources::{Left, why_nothing};
 use super::tally::Tally;
 use super::trees::{Before, NewFile, RootTree, Step, Trees};
 use super::walker::Walker;
@@ -209,22 +209,42 @@ impl<'r> Run<'r, '_> {
     fn leave(&mut self, parents: &mut Vec<ParentDirectory<'r>>) {
         let Some(mut before) = parents.pop() else { return };
         let monitor = self.tally.monitor;
-        let emptied = self.tally.sources.leave(parents.len(), || !before.has_entries(monitor));
-        if let Some((path, message)) = emptied {
-            self.tally.problem(Path::new(OsStr::from_bytes(&path)), message);
+        match self.tally.sources.leave(parents.len(), || !before.has_entries(monitor)) {
+            Some(Left::Emptied(path, why)) => {
+                self.tally.problem(Path::new(OsStr::from_bytes(&path)), why);
+            }
+            Some(Left::Empty(path)) => {
+                self.tally.note(Path::new(OsStr::from_bytes(&path)), "it is empty");
+            }
+            None => {}
         }
     }
 
-    /// Notes a given path that is no directory, and reports one that is empty and was not before.
+    /// Notes a given path that is no directory. Reports one that is empty and was not before, and one
+    /// that cannot have content: most likely something else was meant.
     fn note_source(&mut self, kind: &LeafKind, size: u64, before: Option<&Entry>) {
         if self.tally.sources.is_inside() {
             return self.tally.sources.something();
         }
-        let before = before.and_then(Entry::content).map_or(0, Recipe::stream_bytes);
-        let is_empty = *kind == LeafKind::File && size == 0;
+        let had_bytes =
+            before.and_then(Entry::content).is_some_and(|content| content.stream_bytes() > 0);
+        // A list of paths may have a link beside what it leads to.
+        let leads_to_given = matches!(kind, LeafKind::Symlink { .. })
+            && self
+                .path
+                .canonicalize()
+                .is_ok_and(|to| self.tally.sources.has_given(to.as_os_str().as_bytes()));
+        let has_nothing = match kind {
+            LeafKind::File => size == 0,
+            _ => !leads_to_given,
+        };
+        let had_nothing = match kind {
+            LeafKind::File => !had_bytes,
+            _ => before.is_some_and(|before| before.content().is_none() && !before.is_directory()),
+        };
         let path = self.path.as_os_str().as_bytes();
-        if self.tally.sources.leaf(path, is_empty, before == 0) {
-            self.tally.problem(&self.path, EMPTIED);
+        if self.tally.sources.leaf(path, has_nothing, had_nothing) {
+            self.tally.problem(&self.path, why_nothing(kind, &self.path));
         }
     }
 

@@ -3,12 +3,40 @@
 //! snapshot had and this one could not read.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use strongroom_source::LeafKind;
 
 /// What is said of a source that has lost all.
 pub const EMPTIED: &str = "it is empty, and was not at the last backup: see whether it is mounted, and \
      whether what fills it works";
 /// What is said of a directory that is there, without most of what was in it.
 const REPLACED: &str = "most of what was in it is not there any more: see whether it is mounted";
+
+/// What is said of a stream without a byte that is stored for the first time.
+pub const EMPTY_STREAM: &str =
+    "it is empty: see whether what makes it works; if it may be so, `strongroom forget --accept`";
+
+/// Why nothing is stored of a given path that is no directory.
+pub fn why_nothing(kind: &LeafKind, path: &Path) -> &'static str {
+    match kind {
+        LeafKind::File => EMPTIED,
+        LeafKind::Symlink { .. } if path.exists() => {
+            "it is a symbolic link, and only the link is stored: name what it leads to, or end the path \
+             with a slash"
+        }
+        LeafKind::Symlink { .. } => {
+            "it is a symbolic link that leads nowhere: see whether that is mounted"
+        }
+        LeafKind::Fifo => {
+            "it is a named pipe, which has no content: `strongroom backup --stdin` stores a stream"
+        }
+        LeafKind::Socket => "it is a socket, which has no content",
+        LeafKind::CharDevice(_) | LeafKind::BlockDevice(_) => {
+            "it is a device, whose content is not stored: `strongroom image backup` stores that of a disk"
+        }
+    }
+}
 
 /// At most this many paths are recorded as missing, and this many bytes of them; instead of more, the
 /// directories above them.
@@ -57,6 +85,16 @@ enum Found {
     Emptied,
     /// What was asked for.
     It,
+}
+
+/// A directory of which nothing is stored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Left {
+    /// A given one that is empty and was not before, or one at or below it without what was in it; and
+    /// what is to be said.
+    Emptied(Vec<u8>, &'static str),
+    /// A given one that is empty, as it was before or from the first time on.
+    Empty(Vec<u8>),
 }
 
 #[derive(Debug)]
@@ -132,14 +170,9 @@ impl Sources {
         }
     }
 
-    /// The walk leaves a directory at this depth. Returns the path of a given one that is
-    /// empty and was not before, of one below it that the parent lacks and that is empty, or of one that
-    /// has too few of the names that it had.
-    pub fn leave(
-        &mut self,
-        depth: usize,
-        was_empty: impl FnOnce() -> bool,
-    ) -> Option<(Vec<u8>, &'static str)> {
+    /// The walk leaves a directory at this depth. Returns it if nothing of it is stored, or too little of
+    /// what was in it.
+    pub fn leave(&mut self, depth: usize, was_empty: impl FnOnce() -> bool) -> Option<Left> {
         let doubted = self.in_doubt.pop_if(|doubted| doubted.depth == depth);
         let is_another = |doubted: &InDoubt| 2 * doubted.found < doubted.names.len();
         if let Some(InDoubt { path, .. }) = doubted.filter(is_another) {
@@ -147,30 +180,37 @@ impl Sources {
             let inside = self.inside.take_if(|inside| inside.depth == depth);
             let is_empty = again.is_some() || inside.is_some_and(|inside| !inside.has_something);
             self.unread.insert(path.clone());
-            return Some((path, if is_empty { EMPTIED } else { REPLACED }));
+            return Some(Left::Emptied(path, if is_empty { EMPTIED } else { REPLACED }));
         }
         if let Some((path, _)) = self.empty_again.pop_if(|(_, at)| *at == depth) {
             self.unread.insert(path.clone());
-            return Some((path, EMPTIED));
+            return Some(Left::Emptied(path, EMPTIED));
         }
         let inside = self.inside.take_if(|inside| inside.depth == depth)?;
         let Inside { path, has_something, is_reported, .. } = inside;
-        let is_known = has_something || is_reported;
-        if is_known || (was_empty() && !self.were_missing.contains_key(&path)) {
+        if has_something || is_reported {
             return None;
         }
+        if was_empty() && !self.were_missing.contains_key(&path) {
+            return Some(Left::Empty(path));
+        }
         self.found.insert(path.clone(), Found::Emptied);
-        Some((path, EMPTIED))
+        Some(Left::Emptied(path, EMPTIED))
     }
 
-    /// The walk finds what is no directory, in no given one. Returns whether it was given, is empty,
-    /// and was not before.
-    pub fn leaf(&mut self, path: &[u8], is_empty: bool, was_empty: bool) -> bool {
+    /// The walk finds what is no directory, in no given one. Returns whether it was given, and has
+    /// nothing of what is expected of it: it has no content, and that is not as before.
+    pub fn leaf(&mut self, path: &[u8], has_nothing: bool, had_nothing: bool) -> bool {
         let Some(found) = self.found.get_mut(path) else { return false };
         let was_missing = self.were_missing.contains_key(path);
-        let is_emptied = is_empty && (!was_empty || was_missing);
+        let is_emptied = has_nothing && (!had_nothing || was_missing);
         *found = if is_emptied { Found::Emptied } else { Found::It };
         is_emptied
+    }
+
+    /// Whether a path is a given one, or below one.
+    pub fn has_given(&self, path: &[u8]) -> bool {
+        self.found.keys().any(|given| is_at_or_below(path, given))
     }
 
     /// Something at a path is not stored, and that was reported.
@@ -301,7 +341,7 @@ mod tests {
         assert!(found.none_reached().is_some());
         found.enter(b"/b", 1);
         assert_eq!(found.leave(2, || panic!("it is deeper")), None);
-        assert_eq!(found.leave(1, || false), Some((b"/b".to_vec(), EMPTIED)));
+        assert_eq!(found.leave(1, || false), Some(Left::Emptied(b"/b".to_vec(), EMPTIED)));
         assert!(found.leaf(b"/file", true, false));
         assert_eq!(found.none_reached(), None);
         assert_eq!(missing(found), [b"/a".to_vec(), b"/b".to_vec(), b"/file".to_vec()]);
@@ -315,7 +355,7 @@ mod tests {
         found.something();
         assert_eq!(found.leave(1, || false), None);
         found.enter(b"/b", 1);
-        assert_eq!(found.leave(1, || true), None, "it never had");
+        assert_eq!(found.leave(1, || true), Some(Left::Empty(b"/b".to_vec())), "it never had");
         assert!(!found.leaf(b"/file", false, false) && !found.leaf(b"/other", true, false));
         assert_eq!(missing(found), Vec::<Vec<u8>>::new());
         // What was found below it although it could not be listed, or was reported, is something.
@@ -326,7 +366,7 @@ mod tests {
         assert_eq!(found.leave(1, || false), None);
         // It was missing before, and still is.
         found.enter(b"/b", 1);
-        assert_eq!(found.leave(1, || true), Some((b"/b".to_vec(), EMPTIED)));
+        assert_eq!(found.leave(1, || true), Some(Left::Emptied(b"/b".to_vec(), EMPTIED)));
         assert!(found.leaf(b"/file", true, true));
         assert_eq!(missing(found), [b"/b".to_vec(), b"/file".to_vec()]);
         let mut found = sources(&[]);
@@ -382,7 +422,7 @@ mod tests {
         let mut found = sources(&["/a/x"]);
         found.enter(b"/a", 1);
         found.enter_below(b"/a/x", 2);
-        assert_eq!(found.leave(2, || true), Some((b"/a/x".to_vec(), EMPTIED)));
+        assert_eq!(found.leave(2, || true), Some(Left::Emptied(b"/a/x".to_vec(), EMPTIED)));
         assert_eq!(found.leave(1, || true), None);
         assert!(missing(found).contains(&b"/a/x".to_vec()));
         let mut found = sources(&["/a/x"]);

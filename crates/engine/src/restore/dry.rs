@@ -54,6 +54,14 @@ pub(crate) fn dry_restore(
                 let directory = open.last_mut().expect("entries are lost of what was entered");
                 // What is lost in the repository is no reason to remove what exists here.
                 directory.is_cleared = false;
+                if error.is_withheld() {
+                    let message =
+                        format!("some entries of this directory are not restored: {error}");
+                    let (severity, path) = (Severity::Warning, Some(directory.place.as_path()));
+                    monitor.problem(Problem { severity, path, message: &message });
+                    outcome.withheld.push((directory.place.clone(), error.to_string()));
+                    continue;
+                }
                 let message = format!("some entries of this directory are lost: {error}");
                 let (severity, path) = (Severity::Damage, Some(directory.place.as_path()));
                 monitor.problem(Problem { severity, path, message: &message });

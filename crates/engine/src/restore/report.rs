@@ -55,6 +55,15 @@ impl Run<'_> {
         self.outcome.damaged.push(path);
     }
 
+    /// A directory of whose list of names the place withholds a part.
+    pub(super) fn withheld_directory(&mut self, directory: DirectoryId, error: &RepositoryError) {
+        let path = self.target.path_of(directory, b"");
+        let message = format!("some entries of this directory are not restored: {error}");
+        let problem = Problem { severity: Severity::Warning, path: Some(&path), message: &message };
+        self.monitor.problem(problem);
+        self.outcome.withheld.push((path, error.to_string()));
+    }
+
     pub(super) fn advise(&self) {
         let note = |message: &str| {
             self.monitor.problem(Problem { severity: Severity::Note, path: None, message });

@@ -173,7 +173,8 @@ fn only_the_owner_says_something_of_a_snapshot() {
     assert!(matches!(refused, Err(RepositoryError::PutOnly)));
     // Another owner's does not count, nor does one of another snapshot.
     let other = World::bare(9);
-    change_remark(&other.open(), one, |remark| remark.hold = Some(audit())).unwrap();
+    let theirs = Hold { reason: "of another owner".to_owned(), until: None };
+    change_remark(&other.open(), one, |remark| remark.hold = Some(theirs.clone())).unwrap();
     let forged = names_in(&other.objects.snapshot(), REMARKS_FOLDER).remove(0);
     world.objects.create(&forged, &other.objects.snapshot()[&forged]).unwrap();
     change_remark(&repository, two, |remark| remark.hold = Some(audit())).unwrap();

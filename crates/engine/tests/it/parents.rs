@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use strongroom_base::Silent;
+use strongroom_base::{Severity, Silent};
 use strongroom_testkit::{Heard, Listener};
 
 use crate::world::{World, options, run};
@@ -64,7 +64,9 @@ fn everything_is_gone() {
         fs::create_dir(world.tree()).unwrap();
     });
     assert_eq!(outcome.written.data_chunks, 0);
-    assert_eq!(problems.len(), 1, "it is empty, and was not: {problems:?}");
+    let [Heard { severity, message, .. }] = &problems[..] else { panic!("{problems:?}") };
+    assert_eq!(*severity, Severity::Warning);
+    assert!(message.contains("it is empty, and was not at the last backup"), "{message}");
 }
 
 #[test]

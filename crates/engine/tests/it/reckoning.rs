@@ -19,8 +19,9 @@ use strongroom_testkit::Image;
 use strongroom_testkit::damage::Objects;
 use strongroom_testkit::tree::{TreeOptions, grow, mutate};
 use strongroom_upkeep::{
-    Later, MirrorPlan, PruneOptions, PruneOutcome, VerifyDepth, defragment, forget, mirror, prune,
-    prune_later, remember, replicate, undo_prune, verify,
+    Later, MirrorPlan, PruneOptions, PruneOutcome, VerifyDepth, defragment, forget, mirror,
+    plan_recovery, plan_repair, prune, prune_later, remember, repair, replicate, undo_prune,
+    verify,
 };
 
 use crate::world::World;
@@ -85,14 +86,15 @@ fn kept_1_1_a_directory_of_many_names_outlives_every_prune() {
 
 /// A large directory is no reason to overlook that a snapshot was removed which was never forgotten.
 #[test]
-fn kept_1_1_a_snapshot_with_a_large_directory_that_was_removed_stops_a_prune() {
+fn kept_1_1_a_snapshot_with_a_large_directory_that_was_removed_keeps_what_it_needs() {
     let world = large(2).with_cache();
     world.write("few/other", b"another");
     let first = world.backup().snapshot.id;
     world.objects.remove(&snapshot_object(first)).unwrap();
-    let error = prune(&world.open(), &ALL, &Silent, &Cancel::new()).unwrap_err();
-    let RepositoryError::NotCollectable { why, .. } = &error else { panic!("{error}") };
-    assert_eq!(why, "it was removed without having been forgotten");
+    let before = arenas(&world.objects.snapshot());
+    let outcome = prune(&world.open(), &ALL, &Silent, &Cancel::new()).unwrap();
+    assert_eq!(outcome.lost, [first]);
+    assert_eq!(before, arenas(&world.objects.snapshot()));
     let outcome = verify(&world.open(), VerifyDepth::Structure, &Silent, &Cancel::new()).unwrap();
     assert_eq!(outcome.lost_snapshots.len(), 1);
     let [lost] = &outcome.lost_snapshots[..] else { unreachable!() };
@@ -377,4 +379,35 @@ fn nothing_goes_while_the_repository_is_not_sound() {
     world.objects.remove(&name).unwrap();
     world.objects.create(&name, &object).unwrap();
     assert_eq!(pruned(later(&world.open())).carried.snapshots, 1, "{} went", first.0.short());
+}
+
+/// A repair goes on while a collection is open: only what that may remove waits for it.
+#[test]
+fn kept_4_a_repair_beside_an_open_collection_mends_the_rest() {
+    let (world, _) = one_forgotten(15);
+    world.write("of the lost one", b"only there");
+    let lost = (world.backup().snapshot.id, world.image());
+    world.write("of the lost one", b"changed since");
+    world.backup();
+    assert!(pruned(later(&world.open())).condemned);
+    world.objects.remove(&snapshot_object(lost.0)).unwrap();
+    let needed = Slots::of(&world.open()).needed.into_iter().next().unwrap();
+    let name = ArenaName::first(needed.arena).object();
+    let mut object = world.objects.snapshot()[&name].clone();
+    object[2000] ^= 1;
+    world.objects.remove(&name).unwrap();
+    world.objects.create(&name, &object).unwrap();
+    let mend = || {
+        let repository = world.open();
+        let mut plan = plan_repair(repository.backend(), &Silent, &Cancel::new()).unwrap();
+        plan_recovery(&repository, &mut plan, &Silent, &Cancel::new()).unwrap();
+        repair(&repository, &plan, &Silent, &Cancel::new()).unwrap()
+    };
+    let outcome = mend();
+    assert_eq!((outcome.repaired, outcome.recovered), (1, 0));
+    assert_eq!((outcome.recover_later, outcome.affected.len()), (vec![lost.0], 0));
+    undo_prune(&world.open(), &Silent, &Cancel::new()).unwrap().unwrap();
+    let outcome = mend();
+    assert_eq!((outcome.recovered, outcome.recover_later.len()), (1, 0));
+    world.assert_holds(&world.open(), lost.0, &lost.1, "it is committed again");
 }

@@ -9,10 +9,19 @@ use strongroom_repository::WithReplicas;
 use strongroom_testkit::RecordingBackend;
 use strongroom_testkit::damage::{Objects, names_in};
 use strongroom_testkit::{CallKind, Calls, Change, FaultKind, FaultPlan, FaultyBackend};
-use strongroom_upkeep::{PruneOptions, forget, prune, replicate};
+use strongroom_upkeep::{PruneOptions, forget, plan_repair, prune, repair, replicate};
 
 use crate::damage::{check_readable, each_damage, scene};
 use crate::world::{World, snapshot_ids};
+
+/// Nothing that can be won is left.
+const ALL: PruneOptions = PruneOptions {
+    unused_percent_max: 0,
+    rewritten_max: None,
+    time_max: None,
+    patience: Duration::MAX,
+    dry_run: false,
+};
 
 fn replica_of(objects: &Objects) -> Arc<MemoryBackend> {
     let target = Arc::new(MemoryBackend::new());
@@ -78,6 +87,44 @@ fn replicas_that_are_damaged_themselves() {
     assert_eq!(check_readable(&scene, &repository, "halves"), scene.kept.len());
 }
 
+/// What a rescue or a rewriting has left of an arena is here, and is damaged or has fewer slots; the
+/// replica has all of it, in a generation of before.
+#[test]
+fn kept_o13_an_older_generation_in_a_replica_is_used() {
+    for case in ["rescued", "rewritten and damaged"] {
+        let world = World::new(845);
+        let old = world.backup().snapshot.id;
+        world.mutate(846);
+        let new = world.backup().snapshot.id;
+        let image = world.image();
+        let replica: Arc<dyn Backend> = replica_of(&world.objects.snapshot());
+        let before = names_in(&world.objects.snapshot(), "arenas");
+        if case == "rescued" {
+            for name in &before {
+                let mut object = world.objects.snapshot()[name].clone();
+                let middle = object.len() / 4..object.len() / 4 * 3;
+                object[middle].fill(0xa5);
+                world.objects.replace(name, &object).unwrap();
+            }
+            let repository = world.open();
+            let plan = plan_repair(repository.backend(), &Silent, &Cancel::new()).unwrap();
+            repair(&repository, &plan, &Silent, &Cancel::new()).unwrap();
+        } else {
+            forget(&world.open(), &[old]).unwrap();
+            prune(&world.open(), &ALL, &Silent, &Cancel::new()).unwrap();
+            for name in names_in(&world.objects.snapshot(), "arenas") {
+                let length = world.objects.snapshot()[&name].len();
+                world.objects.replace(&name, &vec![0xa5; length]).unwrap();
+            }
+        }
+        let after = names_in(&world.objects.snapshot(), "arenas");
+        assert!(after.iter().any(|name| !before.contains(name)), "{case}: none is in a later one");
+        let with = together(&world.objects.snapshot(), vec![replica]);
+        let repository = world.open_over(with).unwrap();
+        world.assert_holds(&repository, new, &image, case);
+    }
+}
+
 #[test]
 fn a_replica_is_not_read_for_what_is_here() {
     let world = World::new(843);
@@ -87,15 +134,8 @@ fn a_replica_is_not_read_for_what_is_here() {
     let image = world.image();
     // It keeps the arenas as they were before a collection.
     let replica = replica_of(&world.objects.snapshot());
-    let all = PruneOptions {
-        unused_percent_max: 0,
-        rewritten_max: None,
-        time_max: None,
-        patience: Duration::MAX,
-        dry_run: false,
-    };
     forget(&world.open(), &[old]).unwrap();
-    prune(&world.open(), &all, &Silent, &Cancel::new()).unwrap();
+    prune(&world.open(), &ALL, &Silent, &Cancel::new()).unwrap();
     let recording = Arc::new(RecordingBackend::new(replica));
     let with = together(&world.objects.snapshot(), vec![recording.clone()]);
     let repository = world.open_over(with.clone()).unwrap();

@@ -187,6 +187,49 @@ fn kept_1_6_a_restore_leaves_out_what_waits_and_restores_the_rest() {
     world.image().assert_same(&Image::of(&target), "after it was brought back");
 }
 
+/// A directory whose list of names waits is left out and named, the rest is restored, and nothing is
+/// deleted from it.
+#[test]
+fn kept_5_a_restore_leaves_out_a_directory_that_waits() {
+    let world = World::new(9656);
+    world.backup();
+    let metadata = || -> std::collections::BTreeSet<ArenaName> {
+        let listed = ListedArenas::list(&*world.objects).unwrap();
+        listed.newest().map(|newest| newest.name).filter(|name| is_metadata(*name)).collect()
+    };
+    let before = metadata();
+    world.write("late/one", b"one");
+    world.write("late/two", b"two");
+    world.backup();
+    let asleep: Vec<ArenaName> = metadata().difference(&before).copied().collect();
+    world.write("other", b"other");
+    let id = world.backup().snapshot.id;
+    for gives in [Gives::Archived, Gives::Forbidden] {
+        let kept = asleep.clone();
+        let place = withholding(&world, gives, move |arena| kept.contains(&arena));
+        let repository = world.open_over(place.clone()).unwrap();
+        let target = world.folder.path().join(format!("target-{gives:?}"));
+        let mut options = into(&world.tree(), &target);
+        options.target.delete = true;
+        std::fs::create_dir_all(target.join("late")).unwrap();
+        std::fs::write(target.join("late/of before"), b"stays").unwrap();
+        for dry_run in [true, false] {
+            options.dry_run = dry_run;
+            let outcome = run_restore(&repository, id, &options).unwrap();
+            let named: Vec<_> = outcome.withheld.iter().map(|(path, _)| path.clone()).collect();
+            assert_eq!(named, [target.join("late")], "{gives:?}");
+            assert_eq!((outcome.damaged.len(), outcome.deleted), (0, 0), "{gives:?}");
+        }
+        assert_eq!(std::fs::read(target.join("other")).unwrap(), b"other");
+        assert!(target.join("late/of before").exists() && !target.join("late/one").exists());
+        place.now(|_| Gives::All);
+        let repository = world.open_over(place).unwrap();
+        let after = run_restore(&repository, id, &options).unwrap();
+        assert_eq!((after.withheld.len(), after.deleted), (0, 1));
+        world.image().assert_same(&Image::of(&target), "after it was brought back");
+    }
+}
+
 /// Wishes, remarks and looks may wait, too: each counts as what it may say, and no verb ends.
 #[test]
 fn kept_1_6_what_the_owner_says_may_wait_and_no_verb_ends() {
@@ -428,6 +471,7 @@ fn kept_1_8_verify_reads_in_proportion_to_what_is_stored() {
         }
     }
     assert!(arenas >= 10, "{arenas} arenas: too few to say");
+    // All that is stored, not its metadata alone: the summaries of small files are in arenas of data.
     assert!(bytes <= 3 * stored as u64, "{bytes} bytes were read of {stored}");
     // Its ends, its slots, and its blocks, if it has trees.
     let most = openings.values().max().unwrap();

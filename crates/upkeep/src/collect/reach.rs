@@ -35,6 +35,9 @@ pub struct Reach<'r> {
     moved: HashMap<Fingerprint, ArenaId>,
     /// Those of them that no arena has whose summary could be read.
     unfound: HashMap<Fingerprint, ArenaId>,
+    /// Chunks of snapshots that were removed without having been forgotten, of which no place, or no
+    /// base, is left: that stops nothing.
+    given_up: HashSet<Fingerprint>,
     /// Whether something was marked or added since the last `finish`.
     is_open: bool,
     /// While that is noted: arenas of which something is needed for the first time, and the stored
@@ -48,7 +51,7 @@ impl<'r> Reach<'r> {
         let (inventory, marked) = (Inventory::default(), HashSet::new());
         let known = PartMemo::new(reader.limits().memo_kept_min);
         let (moved, unfound) = (HashMap::new(), HashMap::new());
-        let (is_open, unneeded_before) = (false, None);
+        let (given_up, is_open, unneeded_before) = (HashSet::new(), false, None);
         Self {
             inventory,
             reader,
@@ -58,6 +61,7 @@ impl<'r> Reach<'r> {
             known,
             moved,
             unfound,
+            given_up,
             is_open,
             unneeded_before,
         }
@@ -100,6 +104,48 @@ impl<'r> Reach<'r> {
             self.marked.insert(snapshot.id);
         }
         Ok(!snapshots.is_empty())
+    }
+
+    /// Marks what is left of a snapshot that was removed without having been forgotten, after all others
+    /// and once [`finish`](Self::finish) has looked at those: a repair may commit it again. What it
+    /// needs and is nowhere keeps nothing else from being collected.
+    pub fn mark_lost(&mut self, lost: &Snapshot) -> Result<(), RepositoryError> {
+        // What others need must not count as known because this one has it, too.
+        let memo = PartMemo::new(self.reader.limits().memo_kept_min);
+        let known = std::mem::replace(&mut self.known, memo);
+        let (moved, unfound) = (self.moved.clone(), self.unfound.clone());
+        self.is_open = true;
+        let marked = self.what_is_left(lost).and_then(|()| self.finish(&HashSet::new()));
+        let with_lost = std::mem::replace(&mut self.moved, moved);
+        let names = with_lost.into_keys().filter(|name| !self.moved.contains_key(name));
+        self.given_up.extend(names);
+        (self.known, self.unfound) = (known, unfound);
+        marked
+    }
+
+    fn what_is_left(&mut self, lost: &Snapshot) -> Result<(), RepositoryError> {
+        let or_lost = |marked: Result<(), RepositoryError>| match marked {
+            Err(error) if error.is_damage() => Ok(()),
+            other => other,
+        };
+        let mut walk = SnapshotWalk::new(&Found::root(lost), self.reader, self.cancel);
+        while let Some(event) = walk.next()? {
+            match event {
+                SnapshotEvent::Enter(directory) => {
+                    or_lost(self.recipe(directory.tree))?;
+                    if self.known.was_met(TreeKey::of_tree(directory.tree)) {
+                        walk.skip();
+                    }
+                }
+                SnapshotEvent::Leaf { entry, .. } => {
+                    if let Some(content) = entry.content() {
+                        or_lost(self.recipe(content))?;
+                    }
+                }
+                SnapshotEvent::Lost { .. } | SnapshotEvent::Leave { .. } => {}
+            }
+        }
+        Ok(())
     }
 
     fn snapshot(&mut self, snapshot: &Snapshot) -> Result<(), RepositoryError> {
@@ -184,7 +230,7 @@ impl<'r> Reach<'r> {
         let mut lacking = HashMap::new();
         loop {
             self.moved.extend(lacking.drain());
-            let Self { inventory, reader, cancel, moved, unfound, .. } = self;
+            let Self { inventory, reader, cancel, moved, unfound, given_up, .. } = self;
             let everywhere = !moved.is_empty();
             unfound.clone_from(moved);
             inventory.each_summary(
@@ -212,7 +258,7 @@ impl<'r> Reach<'r> {
                             }
                         }
                         match lost {
-                            Some(arena) if !is_moved && !is_frozen => {
+                            Some(arena) if !is_moved && !is_frozen && !given_up.contains(&name) => {
                                 lacking.insert(name, arena);
                             }
                             None if is_moved => {

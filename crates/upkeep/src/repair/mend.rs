@@ -4,7 +4,7 @@ use std::io;
 
 use strongroom_arena::envelope;
 use strongroom_backend::{Backend, BackendError, ObjectName};
-use strongroom_base::{Monitor, Problem, Severity};
+use strongroom_base::{Monitor, Problem, Severity, SnapshotId};
 use strongroom_repository::objects::read_whole;
 
 use crate::health::audit::Affected;
@@ -22,6 +22,8 @@ pub struct RepairOutcome {
     pub rescued: u64,
     /// Snapshots that had been removed and were committed again.
     pub recovered: u64,
+    /// Snapshots that could be committed again once no collection is open.
+    pub recover_later: Vec<SnapshotId>,
     /// Arenas that were left as they are, because what they are mended with waits in an archive or
     /// is not readable by this key.
     pub postponed: Vec<ObjectName>,
@@ -33,6 +35,13 @@ pub struct RepairOutcome {
     pub indexed: usize,
     /// Which files of which snapshots depend on what is lost.
     pub affected: Vec<Affected>,
+}
+
+impl RepairOutcome {
+    /// Whether nothing was mended, and no object is lost.
+    pub fn is_nothing(&self) -> bool {
+        self.repaired == 0 && self.rescued == 0 && self.lost.is_empty()
+    }
 }
 
 /// What became of an attempt.

@@ -76,13 +76,22 @@ pub fn find_removed(
     find_lost(repository, reader, &unclaimed, &known, cancel)
 }
 
+/// What became of a lost snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recovered {
+    /// It is committed again.
+    Yes,
+    /// It has to wait: a collection is open, which may remove what it needs.
+    Waits,
+}
+
 /// Commits a lost snapshot again, under its name.
 pub fn recover(
     repository: &Repository,
     reader: &ChunkReader,
     lost: &LostSnapshot,
     cancel: &Cancel,
-) -> Result<(), RepositoryError> {
+) -> Result<Recovered, RepositoryError> {
     let mut snapshot = Snapshot {
         sequence: lost.sequence,
         host: lost.host.clone(),
@@ -98,11 +107,8 @@ pub fn recover(
     snapshot.ended = repository.surroundings.clock.now();
     let session = Session::resume(repository, lost.id, lost.sequence, &lost.host)?;
     // Nothing has named its chunks, so the plan may condemn them.
-    if let Some((name, why)) = session.collections.doubtful() {
-        return Err(RepositoryError::undecided(name, why));
-    }
-    if let Some(open) = &session.collections.open {
-        return Err(RepositoryError::OpenCollection { collection: open.number });
+    if session.collections.doubtful().is_some() || session.collections.open.is_some() {
+        return Ok(Recovered::Waits);
     }
     match lost.is_spoilt {
         true => session.commit_again(&snapshot)?,
@@ -113,7 +119,7 @@ pub fn recover(
         let reason = "it was lost, and a repair has committed it again".to_owned();
         hold(repository, &[lost.id], &Hold { reason, until: None })?;
     }
-    Ok(())
+    Ok(Recovered::Yes)
 }
 
 /// Counts what a snapshot holds. It was made no earlier than the latest change in it.

@@ -46,6 +46,29 @@ pub fn plan_mirror(
     repository: &Repository,
     target: &Arc<dyn Backend>,
 ) -> Result<MirrorPlan, RepositoryError> {
+    plan(repository, target, Copied::Already)
+}
+
+/// The same before the replica is brought up to date: what would be removed once it is.
+pub fn preview_mirror(
+    repository: &Repository,
+    target: &Arc<dyn Backend>,
+) -> Result<MirrorPlan, RepositoryError> {
+    plan(repository, target, Copied::NotYet)
+}
+
+/// Whether the replica has all that the repository has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Copied {
+    Already,
+    NotYet,
+}
+
+fn plan(
+    repository: &Repository,
+    target: &Arc<dyn Backend>,
+    copied: Copied,
+) -> Result<MirrorPlan, RepositoryError> {
     let source = repository.backend();
     refuse_another(source, &**target)?;
     let collections = Collections::read(repository)?;
@@ -61,7 +84,7 @@ pub fn plan_mirror(
         }));
     }
     refuse_held(repository, target, &plan)?;
-    plan.remove.extend(old_arenas(repository, target, &collections)?);
+    plan.remove.extend(old_arenas(repository, target, &collections, copied)?);
     Ok(plan)
 }
 
@@ -214,6 +237,7 @@ fn old_arenas(
     repository: &Repository,
     target: &Arc<dyn Backend>,
     collections: &Collections,
+    copied: Copied,
 ) -> Result<Vec<ObjectInfo>, RepositoryError> {
     let here = ListedArenas::list(repository.backend())?;
     let there = ListedArenas::list(&**target)?;
@@ -235,10 +259,15 @@ fn old_arenas(
             old.extend(generations.iter().filter(|_| is_gone).map(go));
             continue;
         }
-        let Some(current) = known.last().filter(|_| generations.len() > 1) else { continue };
+        let Some(current) = known.last() else { continue };
+        let is_there = generations.iter().any(|listed| listed.name == current.name);
+        if generations.len() < 2 && (is_there || copied == Copied::Already) {
+            continue;
+        }
         // Only the owner or the writer can have made the one that stays.
         let sorted = store.sort_generations(generations)?;
-        if sorted.is_contested || sorted.genuine.last() != Some(current) {
+        let is_to_come = copied == Copied::NotYet && !is_there;
+        if sorted.is_contested || (!is_to_come && sorted.genuine.last() != Some(current)) {
             continue;
         }
         let is_old = |listed: &&ListedArena| {

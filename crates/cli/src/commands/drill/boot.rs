@@ -216,7 +216,7 @@ pub fn run(
         context.check_present()?;
     }
     let repository = Arc::new(context.open_to_read(replicas)?);
-    let snapshot = what.find(&repository, narrowing)?;
+    let snapshot = what.find(context, &repository, narrowing)?;
     let exit = check_complete(context, &snapshot);
     let place = (&snapshot, &what.path[..]);
     let purpose = args.purpose(None);

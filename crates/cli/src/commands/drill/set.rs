@@ -170,7 +170,7 @@ pub fn run(
     // What is wrong with one of them is said before any is started.
     for (place, member) in (0..).zip(&members) {
         let what = SnapshotArg::from(member.what.clone());
-        let snapshot = what.find(&repository, narrowing)?;
+        let snapshot = what.find(context, &repository, narrowing)?;
         if check_complete(context, &snapshot) != Exit::Done {
             exit = Exit::Incomplete;
         }

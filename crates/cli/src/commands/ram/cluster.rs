@@ -200,6 +200,7 @@ fn keep_failed(error: KeepError) -> CliError {
 
 /// The cut that is meant; without a name, the newest of the file.
 fn find_cut(
+    context: &Context,
     keeper: &Keeper,
     file: &FileName,
     name: Option<&OsString>,
@@ -207,7 +208,7 @@ fn find_cut(
     let id = match name {
         Some(name) => {
             let arg = SnapshotArg::from(name.clone());
-            arg.find(&keeper.repository, &NarrowingArgs::default())?.id
+            arg.find(context, &keeper.repository, &NarrowingArgs::default())?.id
         }
         None => newest_cut(keeper, file)?,
     };

@@ -39,7 +39,7 @@ pub struct Args {
 pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     let repository = context.open_to_read(&args.replicas)?;
     let what = SnapshotArg::from(args.what);
-    let snapshot = what.find(&repository, &args.narrowing)?;
+    let snapshot = what.find(context, &repository, &args.narrowing)?;
     let exit = check_complete(context, &snapshot);
     let regions = regions_of(&repository, &snapshot, &what.path)?;
     if regions.is_empty() {

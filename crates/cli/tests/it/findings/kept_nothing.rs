@@ -291,6 +291,100 @@ fn files_of(listed: &Run) -> usize {
     listed.events("entry").iter().filter(|entry| entry["kind"] == "file").count()
 }
 
+/// The first backup of a path that has nothing of what is expected of it.
+#[test]
+fn kept_o18_a_first_backup_of_nothing_is_said() {
+    let make_device = |path: &Path, kind: &str, major: &str| {
+        let made = Command::new("mknod").arg(path).args([kind, major, "0"]).status();
+        made.is_ok_and(|made| made.success())
+    };
+    let world = World::with_repository();
+    let full = world.path("full");
+    fs::create_dir(&full).unwrap();
+    fs::write(full.join("file"), "content").unwrap();
+    let named = |name: &str| world.path("sources").join(name);
+    fs::create_dir(world.path("sources")).unwrap();
+    std::os::unix::fs::symlink(&full, named("link to a folder")).unwrap();
+    std::os::unix::fs::symlink(full.join("file"), named("link to a file")).unwrap();
+    std::os::unix::fs::symlink("/nonexistent/place", named("dangling link")).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(named("socket")).unwrap();
+    assert!(Command::new("mkfifo").arg(named("pipe")).status().unwrap().success());
+    fs::create_dir(named("empty")).unwrap();
+    fs::write(named("empty file"), "").unwrap();
+    let mut table = vec![
+        ("link to a folder", 3, "only the link is stored"),
+        ("link to a file", 3, "only the link is stored"),
+        ("dangling link", 3, "leads nowhere"),
+        ("socket", 3, "has no content"),
+        ("pipe", 3, "has no content"),
+        ("empty", 0, "it is empty"),
+        ("nothing at all", 1, "nothing at all"),
+    ];
+    for (name, kind, major) in [("block device", "b", "7"), ("character device", "c", "1")] {
+        if make_device(&named(name), kind, major) {
+            table.push((name, 3, "whose content is not stored"));
+        }
+    }
+    for (name, code, words) in table {
+        let path = named(name);
+        let before = snapshots(&world);
+        // The first time, and each time after it until its owner accepts it.
+        for _ in 0..2 {
+            let run = world.run(["backup", path.to_str().unwrap()]).exits(code);
+            assert!(run.err.contains(words), "{name}: {}", run.err);
+        }
+        let made = if code == 1 { 0 } else { 2 };
+        assert_eq!(snapshots(&world), before + made, "{name}");
+        if code == 3 {
+            world.say("forget --accept latest").exits(0);
+            let run = world.run(["backup", path.to_str().unwrap()]).exits(0);
+            assert!(!run.err.contains(words), "{name} was accepted: {}", run.err);
+        }
+    }
+    // With a slash it is the folder.
+    let path = format!("{}/", named("link to a folder").display());
+    world.run(["backup", &path]).exits(0);
+    assert_eq!(files(&world, "latest"), 1);
+    world.feed("backup --stdin of-nothing", b"").exits(3).warns("it is empty");
+    world.say("forget --accept latest").exits(0);
+    world.feed("backup --stdin of-nothing", b"").exits(0);
+}
+
+/// A source of which nothing can be read is no success either.
+#[test]
+fn kept_o18_a_first_backup_in_which_nothing_can_be_read_is_said() {
+    let cannot = (!is_root() || !has_program("setpriv")).then_some("setpriv is for root");
+    if skipped("another user", cannot) {
+        return;
+    }
+    let world = World::with_repository();
+    let tree = world.path("closed");
+    fs::create_dir(&tree).unwrap();
+    for name in ["one", "two"] {
+        fs::write(tree.join(name), name).unwrap();
+        fs::set_permissions(tree.join(name), fs::Permissions::from_mode(0o000)).unwrap();
+    }
+    let copy = world.path("strongroom");
+    fs::copy(program(), &copy).unwrap();
+    fs::create_dir(world.path("cache")).unwrap();
+    let owned = [world.repository(), world.path("cache")];
+    assert!(
+        Command::new("chown").args(["-R", "65534:65534"]).args(owned).status().unwrap().success()
+    );
+    fs::set_permissions(world.folder.path(), fs::Permissions::from_mode(0o711)).unwrap();
+    let by_user = |path: &Path| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+        command.arg(&copy).arg("backup").arg(path);
+        world.surround(&mut command);
+        Run::of(command.output().unwrap())
+    };
+    by_user(&tree).exits(3).warns("one").warns("two");
+    fs::set_permissions(&tree, fs::Permissions::from_mode(0o000)).unwrap();
+    by_user(&tree).exits(1).warns("nothing is backed up of");
+    assert_eq!(snapshots(&world), 1);
+}
+
 /// A program whose output ends up empty, or says why it failed.
 #[test]
 fn kept_1_4_a_stream_of_nothing_or_of_next_to_nothing_is_said() {

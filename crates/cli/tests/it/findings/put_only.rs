@@ -2,6 +2,7 @@
 #![expect(clippy::disallowed_methods, reason = "a test that reads the environment")]
 
 use std::fs;
+use std::path::Path;
 
 use strongroom_base::{Entropy, SeededEntropy};
 
@@ -91,4 +92,72 @@ fn engine_13_a_put_only_key_names_a_parent_and_reads_nothing() {
         let run = say(&world, words);
         assert_ne!(run.code, Some(0), "{words}: {}", run.out);
     }
+}
+
+/// A machine that was stolen: what it stored before counts, and what comes later does not.
+#[test]
+fn kept_9_the_domain_of_a_machine_ends() {
+    let world = world();
+    let folder = world.tree();
+    let ids = |words: &str| -> Vec<String> {
+        let run = world.say(words).exits(0);
+        let id = |event: &serde_json::Value| event["id"].as_str().unwrap().to_owned();
+        run.events("snapshot").iter().map(id).collect()
+    };
+    fs::write(folder.join("file"), "before").unwrap();
+    back_up(&world);
+    let counted = ids("--json snapshots");
+    let domain = world.say("--json key list").exits(0);
+    assert!(domain.out.contains("laptop"), "{}", domain.out);
+    // The thief has a copy of the keys, and the folder as it was: slots are put back.
+    let keys = world.path("keys of before");
+    let copy = |from: &Path, to: &Path| {
+        fs::create_dir_all(to).unwrap();
+        for file in fs::read_dir(from).unwrap().map(|file| file.unwrap()) {
+            fs::copy(file.path(), to.join(file.file_name())).unwrap();
+        }
+    };
+    copy(&world.repository().join("keys"), &keys);
+
+    // Nothing is done before it is confirmed.
+    world.say("key end-domain laptop").exits(1).says(&counted[0][..8]);
+    assert!(world.say("key list").exits(0).out.contains("laptop"));
+    let run = world.say("key end-domain laptop --yes").exits(0);
+    run.says("the domain laptop has ended: 1 snapshot counts of it, and 1 key was removed")
+        .warns("remove its token");
+    world.say("key list").exits(0).says("the domain laptop has ended");
+    let refused = say(&world, &format!("backup {}", folder.display()));
+    assert_ne!(refused.code, Some(0), "its key is gone: {refused:?}");
+
+    // A program of before there were ends does not ask, and stores in the name of the domain.
+    copy(&keys, &world.repository().join("keys"));
+    let ended = world.repository().join("ended");
+    let aside = world.path("ended aside");
+    fs::rename(&ended, &aside).unwrap();
+    fs::create_dir(&ended).unwrap();
+    fs::write(folder.join("file"), "of the thief").unwrap();
+    back_up(&world);
+    fs::remove_dir_all(&ended).unwrap();
+    fs::rename(&aside, &ended).unwrap();
+    let refused = say(&world, &format!("backup {}", folder.display()));
+    refused.exits(1).warns("the domain \"laptop\" has ended");
+
+    // Only what was there counts, for every verb.
+    assert_eq!(ids("--json snapshots"), counted);
+    world.say("snapshots").exits(0).warns("1 snapshot does not count");
+    let late = ids("--json snapshots --late");
+    assert_eq!(late.len(), 1);
+    assert_eq!(fs::read(world.restored(&world.of("latest")).join("file")).unwrap(), b"before");
+    let run = world.say(&format!("ls {}", late[0])).exits(1);
+    assert!(run.err.contains("domain"), "{}", run.err);
+    world.say("verify").exits(4).warns(&late[0]);
+    world.say("repair").exits(0).says("1 object taken away");
+    world.say("prune --max-unused 0").exits(0).says("removed 1 snapshot");
+    world.say("verify --data").exits(0).says("no damage was found");
+    assert_eq!(fs::read(world.restored(&world.of("latest")).join("file")).unwrap(), b"before");
+    // The name is never used again.
+    let file = world.path("put-only key");
+    let words = ["key", "add", "--put-only", "--domain", "laptop", "--new-password-file"];
+    let run = world.run(words.iter().map(AsRef::as_ref).chain([file.as_os_str()]));
+    assert_ne!(run.code, Some(0), "{run:?}");
 }

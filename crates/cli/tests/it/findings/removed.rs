@@ -57,7 +57,7 @@ fn engine_17_a_repository_that_went_back_is_noticed() {
     assert!(run.summary()["rolled_back"].is_string(), "{}", run.out);
     fs::write(world.tree().join("file"), "three").unwrap();
     world.backup().exits(0).warns(GONE);
-    let run = world.say("verify").exits(0).says("1 snapshot is missing, sequence 2");
+    let run = world.say("verify").exits(3).says("1 snapshot is missing, sequence 2");
     assert!(!run.err.contains(GONE), "{}", run.err);
 }
 
@@ -71,6 +71,61 @@ fn trial_05_a_gap_in_the_sequence_is_noticed() {
     fs::remove_file(first.unwrap().path()).unwrap();
     fs::remove_dir_all(world.path("cache")).unwrap();
     world.say("verify").says("1 snapshot is missing, sequence 1");
+}
+
+/// A snapshot that is equal to its neighbours leaves nothing of its own that is lost: the night is gone
+/// all the same, and no word says that all is well.
+#[test]
+fn kept_o17_a_missing_night_is_not_called_sound() {
+    let world = world();
+    for _ in 0..2 {
+        world.backup().exits(0);
+    }
+    let ids = world.say("--json snapshots").exits(0).events("snapshot");
+    let second = ids[1]["id"].as_str().unwrap();
+    fs::remove_file(world.repository().join("snapshots").join(second)).unwrap();
+    for words in ["verify", "verify --data"] {
+        let run = world.say(words).exits(3).says("1 snapshot is missing, sequence 2");
+        assert!(
+            run.out.ends_with("no damage was found in the snapshots that are there\n"),
+            "{run:?}"
+        );
+    }
+    let run = world.say("--json verify").exits(3);
+    assert_eq!(run.summary()["sound"], false, "{}", run.out);
+    assert_eq!(run.summary()["missing_sequences"], serde_json::json!([[2, 2]]));
+}
+
+/// Verbs that go through several snapshots name those that they could not look at; verbs that use the
+/// newest say that it may not be: on any machine, not only on the one that made it.
+#[test]
+fn kept_o4_a_snapshot_that_cannot_be_read_is_never_passed_over_in_silence() {
+    let world = world();
+    change_and_back_up(&world, "two");
+    let id = newest(&world);
+    fs::write(world.repository().join("snapshots").join(&id), "").unwrap();
+    fs::remove_dir_all(world.path("cache")).unwrap();
+    let named = format!("snapshot {}: ", &id[..8]);
+    for words in ["find file", "snapshots", "stats --snapshots", "stats --fragmentation"] {
+        world.say(words).exits(4).warns(&named);
+    }
+    let (target, tree) = (world.path("again"), world.tree());
+    let (target, tree) = (target.display(), tree.display());
+    for (words, code) in [
+        ("find file --snapshot latest".to_owned(), 0),
+        ("ls latest".to_owned(), 0),
+        ("diff latest latest".to_owned(), 0),
+        (format!("cat latest:{tree}/file"), 3),
+        (format!("restore latest --target {target}"), 3),
+        ("drill latest".to_owned(), 3),
+    ] {
+        let run = world.say(&words).exits(code).warns("cannot be read, and may be newer");
+        assert_eq!(run.err.matches("may be newer").count(), 1, "{words}: {}", run.err);
+    }
+    let ids = world.say("--json snapshots").exits(4).events("snapshot");
+    let first = ids[0]["id"].as_str().unwrap();
+    let run = world.say(&format!("ls {first}")).exits(0);
+    assert!(!run.err.contains("may be newer"), "it was named: {}", run.err);
 }
 
 /// Anybody can remove 700 bytes; `repair` commits the snapshot again from the trees that exist.
@@ -106,6 +161,31 @@ fn trial_05_a_removed_snapshot_is_noticed_and_recovered() {
         before.assert_same(&after, &what);
         world.say("repair").exits(0).says("nothing to repair");
     }
+}
+
+/// A recovered snapshot counts as incomplete, and is held: no rule drops it for a later one.
+#[test]
+fn kept_o11_a_recovered_snapshot_outlives_every_rule() {
+    let world = world();
+    let mut ids = vec![newest(&world)];
+    for content in ["two", "three", "four"] {
+        change_and_back_up(&world, content);
+        ids.push(newest(&world));
+    }
+    let before = fs::read(world.restored(&world.of(&ids[1])).join("file")).unwrap();
+    fs::remove_file(world.repository().join("snapshots").join(&ids[1])).unwrap();
+    world.say("repair").exits(0).says("1 snapshot committed again");
+    world.say("hold").exits(0).says(&ids[1][..8]);
+    world.say("forget --keep-last 1").exits(0).says("keep: held");
+    world.say("prune --max-unused 0").exits(0);
+    let again = world.path("again");
+    let words = ["restore", &world.of(&ids[1]), "--target", again.to_str().unwrap()];
+    world.run(words).exits(3);
+    assert_eq!(fs::read(again.join("file")).unwrap(), before);
+    // Its owner lets it go.
+    world.say(&format!("hold --release {}", ids[1])).exits(0);
+    world.say("forget --keep-last 1").exits(0);
+    world.say("prune --max-unused 0").exits(0).says("removed 1 snapshot");
 }
 
 /// A snapshot of whose object rubbish is left is as gone as a removed one: it is committed again, and

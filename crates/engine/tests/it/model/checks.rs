@@ -92,6 +92,8 @@ impl Model {
             // A backup whose commit failed may have stored a whole tree.
             let mut rest = VerifyOutcome { lost_snapshots: Vec::new(), ..outcome.clone() };
             rest.faults.retain(|(name, _)| !self.claimed.contains(name));
+            // What another copy had forgotten, and a repair has committed again as far as it was there.
+            rest.affected.retain(|affected| !self.unknown.contains(&affected.snapshot));
             assert!(rest.is_sound(), "{what}: {:?}, {:?}", outcome.faults, outcome.affected);
         }
         // Of more than these limits let it name, the first are named.

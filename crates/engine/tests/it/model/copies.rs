@@ -84,9 +84,10 @@ impl Model {
             made.push((stored.snapshot.id, Held::Tree(image)));
         }
         for _ in 0..self.random.below(3) {
-            // What was made and collected in the copy alone would look removed here: a copy does not
-            // bring verdicts along. Then a prune refuses, and loses nothing.
-            let ids: Vec<SnapshotId> = self.expected.keys().copied().collect();
+            // What was made and collected in the copy alone looks removed here, because a copy does not
+            // bring verdicts along: what is left of it stays, and a repair may commit it again.
+            let made_there = made.iter().map(|(id, _)| *id);
+            let ids: Vec<SnapshotId> = self.expected.keys().copied().chain(made_there).collect();
             if ids.is_empty() {
                 break;
             }

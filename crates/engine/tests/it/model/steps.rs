@@ -230,6 +230,8 @@ impl Model {
             lost = plan.lost_snapshots.iter().map(|lost| lost.id).collect();
             repair(repository, &plan, &Silent, &Cancel::new())
         });
+        let waits = outcome.as_ref().map_or(&[][..], |outcome| &outcome.recover_later);
+        lost.retain(|id| !waits.contains(id));
         for id in lost {
             self.note(format!("recovered: {id}"));
             // That of a removed snapshot is compared with its image; a failed commit has none.
@@ -491,7 +493,6 @@ impl Model {
         if let Err(error) = &result {
             assert!(!is_our_fault(error), "seed {}: {what}: {error}", self.log.seed);
             let is_excused = *fired > 0
-                || is_open_collection(error)
                 || matches!(error, EngineError::PartGone { .. })
                 || (is_loss(error) && self.ledger.excuses_losses())
                 || (is_not_collectable(error) && !self.claimed.is_empty());
@@ -545,12 +546,6 @@ impl Model {
             }
         }
     }
-}
-
-/// A prune that kept to its limits leaves a collection that is not done, and until then nothing that
-/// was removed is committed again.
-fn is_open_collection(error: &EngineError) -> bool {
-    matches!(error, EngineError::Repository(RepositoryError::OpenCollection { .. }))
 }
 
 /// True for what no fault and no damage excuses: two parts of the program disagree.

@@ -24,7 +24,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let CutArgs { file: of, snapshot, limits, storing } = &args.cut;
     let (controller, file, limits) = (of.controller()?, &of.file, limits.limits());
     let keeper = keeper(context, storing)?;
-    let cut = find_cut(&keeper, file, snapshot.as_ref())?;
+    let cut = find_cut(context, &keeper, file, snapshot.as_ref())?;
     let (answers, _) = ask(context, &controller, file, limits)?;
     let is_stored = |answer: &Acknowledgement| {
         let is_stored = answer.state == State::Stored && answer.epoch == cut.epoch;
