@@ -18,6 +18,7 @@ use strongroom_catalog::format::decode_map;
 use strongroom_catalog::{FormatError, Snapshot};
 
 use crate::error::RepositoryError;
+use crate::folders::{Shown, WithheldFolder, show};
 use crate::names::{ENDED_FOLDER, ending_name, ending_of};
 use crate::objects::copy_of;
 use crate::repository::Repository;
@@ -97,6 +98,8 @@ pub struct Endings {
     of: BTreeMap<String, Ending>,
     /// By domain: the number of the next word about it.
     next: BTreeMap<DomainId, u32>,
+    /// The folder may be withheld, or what is said in it of a domain.
+    withheld: Option<WithheldFolder>,
 }
 
 impl Endings {
@@ -104,12 +107,17 @@ impl Endings {
     /// `verify` names it. A key that can only store reads none.
     pub fn read(repository: &Repository) -> Result<Self, RepositoryError> {
         let Some(owner) = &repository.keys.owner else { return Ok(Self::default()) };
-        let mut endings = Self::default();
-        for (domain, numbers) in list(repository)? {
-            let read = |number: &u32| read_one(repository, ending_name(domain, *number));
+        let shown = show(repository.backend(), ENDED_FOLDER)?;
+        let mut endings = Self { withheld: shown.withheld.clone(), ..Self::default() };
+        for (domain, numbers) in numbers_in(shown) {
+            let mut withheld = None;
+            let mut read =
+                |number: &u32| read_one(repository, ending_name(domain, *number), &mut withheld);
             let of_domain = |ending: &Ending| owner.domain_id(&ending.domain) == domain;
             let last = numbers.iter().rev().find_map(|number| Some((*number, read(number)?)));
             let last = last.filter(|(_, ending)| of_domain(ending));
+            // It may say that what is here does not count, or that it does.
+            endings.withheld = endings.withheld.or(withheld);
             let known = last.as_ref().map_or(0, |(number, _)| *number);
             let next = (known + 1..).find(|number| !numbers.contains(number));
             endings.next.insert(domain, next.unwrap_or(u32::MAX));
@@ -118,6 +126,11 @@ impl Endings {
             }
         }
         Ok(endings)
+    }
+
+    /// That not all of them are known: a snapshot may seem to count that does not.
+    pub fn withheld(&self) -> Option<&WithheldFolder> {
+        self.withheld.as_ref()
     }
 
     /// The end of a domain, if it has ended.
@@ -143,22 +156,37 @@ pub fn first_ending(domain: DomainId) -> ObjectName {
 }
 
 /// The numbers of what is said of each domain.
-fn list(repository: &Repository) -> Result<BTreeMap<DomainId, BTreeSet<u32>>, RepositoryError> {
+fn numbers_in(shown: Shown) -> BTreeMap<DomainId, BTreeSet<u32>> {
     let mut numbers: BTreeMap<DomainId, BTreeSet<u32>> = BTreeMap::new();
-    for info in repository.backend().list(ENDED_FOLDER)? {
+    for info in shown.objects {
         if let Some((domain, number)) = ending_of(info.name.file()) {
             numbers.entry(domain).or_default().insert(number);
         }
     }
-    Ok(numbers)
+    numbers
 }
 
-/// From the object or its copy.
-fn read_one(repository: &Repository, name: ObjectName) -> Option<Ending> {
-    [name.clone(), copy_of(&name)].into_iter().find_map(|at| {
-        let content = signed::read_private_at(repository, &at, &name).ok()?;
-        Ending::unpack(&content).ok()
-    })
+/// From the object or its copy; if it is neither, whether one of them is withheld.
+fn read_one(
+    repository: &Repository,
+    name: ObjectName,
+    withheld: &mut Option<WithheldFolder>,
+) -> Option<Ending> {
+    let mut refused = None;
+    for at in [name.clone(), copy_of(&name)] {
+        match signed::read_private_at(repository, &at, &name) {
+            Ok(content) => {
+                if let Ok(ending) = Ending::unpack(&content) {
+                    return Some(ending);
+                }
+            }
+            Err(error) => {
+                refused = refused.or(WithheldFolder::of_object(ENDED_FOLDER, error));
+            }
+        }
+    }
+    *withheld = withheld.take().or(refused);
+    None
 }
 
 /// Says of a domain that it has ended, and which of its snapshots count. What was said of it before
@@ -180,7 +208,12 @@ pub fn end_domain(
     let time = repository.surroundings.clock.now();
     let ending = Ending { time, domain: domain.to_owned(), counted };
     let content = ending.pack();
-    let mut number = Endings::read(repository)?.next.get(&id).copied().unwrap_or(1);
+    let said = Endings::read(repository)?;
+    // Which numbers are taken is not known.
+    if let Some(withheld) = said.withheld() {
+        return Err(withheld.error());
+    }
+    let mut number = said.next.get(&id).copied().unwrap_or(1);
     loop {
         let name = ending_name(id, number);
         let object = signed::seal_private(repository, &name, &content)?;
@@ -196,10 +229,8 @@ pub fn end_domain(
 /// Whether the owner has said that the domain of this key has ended. What cannot be read says nothing.
 pub(crate) fn own_has_ended(repository: &Repository) -> Result<bool, RepositoryError> {
     let own = repository.write_keys().domain.id;
-    let numbers = match list(repository) {
-        Err(error) if error.is_withheld() => return Ok(false),
-        listed => listed?.remove(&own).unwrap_or_default(),
-    };
+    let shown = show(repository.backend(), ENDED_FOLDER)?;
+    let numbers = numbers_in(shown).remove(&own).unwrap_or_default();
     Ok(numbers.iter().any(|number| {
         let name = ending_name(own, *number);
         let of = |at| signed::read_at(repository, &at, &name).is_ok();

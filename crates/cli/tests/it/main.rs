@@ -50,4 +50,5 @@ mod story;
 mod tty;
 mod unchanged;
 mod views;
+mod withheld;
 mod world;

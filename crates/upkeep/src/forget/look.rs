@@ -42,7 +42,8 @@ pub fn look(
     look.ended = ended_in(repository, list);
     let is_news = !look.ended.iter().all(|domain| arrivals.has_ended(*domain));
     if !look.arrivals.is_empty() || is_news {
-        match is_rehearsal {
+        // If the looks are withheld, all is seen for the first time, which keeps it.
+        match is_rehearsal || arrivals.withheld().is_some() {
             true => arrivals.push(&look),
             false => arrivals.record(repository, &look)?,
         }
@@ -115,6 +116,10 @@ pub fn find_lost_endings(
     list: &SnapshotList,
     arrivals: &Arrivals,
 ) -> Vec<ObjectName> {
+    // What is withheld is not lost.
+    if list.endings.withheld().is_some() {
+        return Vec::new();
+    }
     let known = ended_in(repository, list);
     let lost = arrivals.ended().filter(|domain| known.binary_search(domain).is_err());
     lost.map(first_ending).collect()
