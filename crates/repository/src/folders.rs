@@ -13,8 +13,8 @@ use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName, Withheld
 use crate::error::RepositoryError;
 use crate::names::{
     ARRIVALS_FOLDER, COLLECTIONS_FOLDER, ENDED_FOLDER, FORGOTTEN_FOLDER, REMARKS_FOLDER,
+    SESSIONS_FOLDER, VOUCHERS_FOLDER,
 };
-use crate::objects::{SESSIONS_FOLDER, VOUCHERS_FOLDER};
 
 /// Those without which every reader and every backup goes on.
 const DISPENSABLE: [&str; 7] = [

@@ -13,6 +13,7 @@ use crate::error::RepositoryError;
 use crate::folders::{WithheldFolder, show};
 pub use crate::names::{
     ARRIVALS_FOLDER, COLLECTIONS_FOLDER, COPY, ENDED_FOLDER, FORGOTTEN_FOLDER, REMARKS_FOLDER,
+    SESSIONS_FOLDER, VOUCHERS_FOLDER,
 };
 use crate::names::{
     Step, arrivals_name, arrivals_of, ending_name, ending_of, numbered_name, numbered_of,
@@ -22,10 +23,6 @@ use crate::names::{
 pub const KEYS_FOLDER: &str = "keys";
 /// The folder of snapshots.
 pub const SNAPSHOTS_FOLDER: &str = "snapshots";
-/// The folder of writers at work.
-pub const SESSIONS_FOLDER: &str = "sessions";
-/// The folder of vouchers.
-pub const VOUCHERS_FOLDER: &str = "vouchers";
 /// The configuration's object.
 pub const CONFIG: &str = "config";
 /// The folder of objects that a repair has moved aside, each named by its rightful name and the

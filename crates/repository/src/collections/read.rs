@@ -119,7 +119,7 @@ impl Collections {
         let in_flight = repository.backend().promises().in_flight;
         loop {
             let Some((all, verdict)) = Self::read_listed(repository)? else { continue };
-            // Nothing is relied on, whatever went through meanwhile.
+            // Nothing is relied on, so it does not matter what went through meanwhile.
             if all.unlisted.is_some() {
                 return Ok((all, then()));
             }

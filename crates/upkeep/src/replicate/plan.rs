@@ -159,8 +159,8 @@ pub fn list(backend: &dyn Backend, folder: &str) -> Result<Vec<ObjectInfo>, Back
     Ok(objects)
 }
 
-/// The same, as far as the place gives them: whatever order must hold, hangs on snapshots, arenas and
-/// collections alone.
+/// The same, as far as the place gives them: the order in which a copy is made depends on snapshots,
+/// arenas and collections alone.
 pub fn list_given(
     backend: &dyn Backend,
     folder: &str,
