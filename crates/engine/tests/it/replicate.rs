@@ -323,7 +323,9 @@ fn kept_p_m1_a_mirror_of_a_place_whose_prune_has_not_ended() {
         mirror_all(&repository, &place).unwrap();
         for folder in ["arenas", "snapshots", "forgotten", "collections"] {
             let names = |objects: &MemoryBackend| -> BTreeSet<_> {
-                names_in(&objects.snapshot(), folder).into_iter().collect()
+                let names = names_in(&objects.snapshot(), folder).into_iter();
+                // One that was killed after the end has left the plan, which does not count.
+                names.filter(|name| !name.file().contains(".plan")).collect()
             };
             assert_eq!(names(&target), names(&objects), "{what}: {folder}");
         }
