@@ -200,15 +200,21 @@ impl BackendError {
         self.is_unreadable() || matches!(self, Self::TooLarge { .. })
     }
 
-    /// Why the object is not given to the caller, if that is all that was wrong with reading it.
+    /// Why the object is not given to the caller, if that is all that was wrong with reading it; the same
+    /// for the listing of a folder.
     pub fn withheld(&self) -> Option<Withheld> {
         match self {
-            Self::Refused { operation: Operation::Read, refusal, .. } => match refusal {
-                Refusal::Archived => Some(Withheld::Archived),
-                Refusal::Right => Some(Withheld::Forbidden),
-                _ => None,
-            },
-            Self::Unreadable { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+            Self::Refused { operation: Operation::Read | Operation::List, refusal, .. } => {
+                match refusal {
+                    Refusal::Archived => Some(Withheld::Archived),
+                    Refusal::Right => Some(Withheld::Forbidden),
+                    _ => None,
+                }
+            }
+            Self::Unreadable { source, .. }
+            | Self::Io { operation: Operation::List, source, .. }
+                if source.kind() == io::ErrorKind::PermissionDenied =>
+            {
                 Some(Withheld::Forbidden)
             }
             _ => None,

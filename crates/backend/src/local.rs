@@ -14,6 +14,9 @@
 //! machine. So [`Backend::sweep`] can distinguish an abandoned file from one in use without a
 //! clock. If the file system has no locks, or another machine wrote the file, it is left alone.
 //!
+//! What root makes in a folder that belongs to another user is given to that user: files are private to
+//! their owner, so a single `sudo strongroom prune` would lock the user out of the repository.
+//!
 //! Every process that may write into the folder can put a directory, a FIFO or a device under an
 //! object's name. Such a thing is listed, and reading it fails at once with
 //! [`BackendError::Unreadable`].
@@ -25,8 +28,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{AtFlags, CWD, Dir, FallocateFlags, FileType, Mode, OFlags, RenameFlags};
+use rustix::fs::{
+    AtFlags, CWD, Dir, FallocateFlags, FileType, Gid, Mode, OFlags, RenameFlags, Uid,
+};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 use strongroom_base::aligned::write_aligned;
 
 use crate::{Backend, BackendError, ObjectInfo, ObjectName, Operation, Promises, holds};
@@ -36,6 +42,8 @@ use crate::{Backend, BackendError, ObjectInfo, ObjectName, Operation, Promises, 
 pub struct LocalBackend {
     path: PathBuf,
     top: OwnedFd,
+    /// To whom new files and folders are given, if that is another than who makes them.
+    owner: Option<Owner>,
     /// What the names of this machine's temporary files begin with.
     temporary: String,
     temporaries: AtomicU64,
@@ -66,7 +74,8 @@ impl LocalBackend {
             .map_err(|errno| BackendError::at_path(Operation::Open, path, errno.into()))?;
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         let temporary = format!("{TEMPORARY}{}-", machine_name());
-        Ok(Self { path, top, temporary, temporaries: AtomicU64::new(0) })
+        let owner = Owner::of(&top).filter(|_| geteuid().is_root());
+        Ok(Self { path, top, owner, temporary, temporaries: AtomicU64::new(0) })
     }
 
     /// Makes the folder `path`, with those above it, and opens it. It may exist already.
@@ -104,10 +113,40 @@ impl LocalBackend {
                     Ok(()) | Err(Errno::EXIST) => {}
                     Err(errno) => return Err(errno),
                 }
+                self.give_folder(folder);
                 rustix::fs::fsync(&self.top)?;
                 self.open_folder(folder)
             }
-            other => other,
+            opened => {
+                // Made by a program that did not give it.
+                self.give_folder(folder);
+                opened
+            }
+        }
+    }
+
+    /// Gives a folder that is still of who made it to the owner of the place. A link that another has
+    /// put there is not followed.
+    fn give_folder(&self, folder: &str) {
+        let Some(owner) = self.owner else { return };
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let Ok(fd) = rustix::fs::openat(&self.top, folder, flags, Mode::empty()) else { return };
+        let devices = [rustix::fs::fstat(&self.top), rustix::fs::fstat(&fd)];
+        if let [Ok(top), Ok(of_folder)] = devices
+            && top.st_dev == of_folder.st_dev
+            && of_folder.st_uid == geteuid().as_raw()
+        {
+            owner.take(&fd);
+        }
+    }
+
+    /// Gives a new file to the owner of the place, unless the folder that it is in is of another: then
+    /// it is not in the place.
+    fn give_file(&self, folder: &impl AsFd, file: &File) {
+        if let Some(owner) = self.owner
+            && Owner::of(folder).is_some_and(|of_folder| of_folder.user == owner.user)
+        {
+            owner.take(file);
         }
     }
 
@@ -137,6 +176,7 @@ impl LocalBackend {
     fn fill_room(&self) -> io::Result<()> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = File::from(rustix::fs::openat(&self.top, ROOM, flags, FILE_MODE)?);
+        self.give_file(&self.top, &file);
         let mut wanted = ROOM_BYTES;
         let has = file.metadata()?.len();
         while wanted > has.max(ROOM_BYTES_MIN) {
@@ -155,7 +195,7 @@ impl LocalBackend {
 
     fn create_file(&self, name: &ObjectName, bytes: &[u8]) -> io::Result<()> {
         let folder = self.open_or_create_folder(name.folder())?;
-        match create_unnamed(&folder, name.file(), bytes) {
+        match self.create_unnamed(&folder, name.file(), bytes) {
             Err(error) if lacks_unnamed_files(&error) => {
                 self.through_temporary(&folder, bytes, |temporary| {
                     rename_exclusively(&folder, temporary, name.file())
@@ -164,6 +204,15 @@ impl LocalBackend {
             other => other?,
         }
         Ok(rustix::fs::fsync(&folder)?)
+    }
+
+    fn create_unnamed(&self, folder: &OwnedFd, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
+        let file = File::from(rustix::fs::openat(folder, ".", flags, FILE_MODE)?);
+        self.give_file(folder, &file);
+        write_flushed(&file, bytes)?;
+        let unnamed = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+        Ok(rustix::fs::linkat(CWD, &unnamed, folder, name, AtFlags::SYMLINK_FOLLOW)?)
     }
 
     fn replace_file(&self, name: &ObjectName, bytes: &[u8]) -> io::Result<()> {
@@ -197,6 +246,7 @@ impl LocalBackend {
                 break (temporary, file);
             }
         };
+        self.give_file(folder, &file);
         let outcome = write_flushed(&file, bytes).and_then(|()| publish(&temporary));
         if outcome.is_err() {
             // Best effort: the error that matters is the first one.
@@ -401,6 +451,27 @@ impl Backend for LocalBackend {
     }
 }
 
+/// To whom a file belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Owner {
+    user: Uid,
+    group: Gid,
+}
+
+impl Owner {
+    /// None if it cannot be said.
+    fn of(file: &impl AsFd) -> Option<Self> {
+        let stat = rustix::fs::fstat(file).ok()?;
+        Some(Self { user: Uid::from_raw(stat.st_uid), group: Gid::from_raw(stat.st_gid) })
+    }
+
+    /// Becomes the owner of a file. Some file systems know no owners, and some refuse: then the file
+    /// stays with who made it.
+    fn take(self, file: &impl AsFd) {
+        let _ = rustix::fs::fchown(file, Some(self.user), Some(self.group));
+    }
+}
+
 /// The name of an object, by its folder and its file.
 fn path_in(folder: &str, file: &str) -> String {
     if folder.is_empty() { file.to_owned() } else { format!("{folder}/{file}") }
@@ -417,15 +488,6 @@ fn not_a_file(kind: FileType) -> io::Error {
         _ => "something unknown",
     };
     io::Error::new(io::ErrorKind::Unsupported, format!("it is {what}, not a file"))
-}
-
-fn create_unnamed(folder: &OwnedFd, name: &str, bytes: &[u8]) -> io::Result<()> {
-    let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
-    let fd = rustix::fs::openat(folder, ".", flags, FILE_MODE)?;
-    let file = File::from(fd);
-    write_flushed(&file, bytes)?;
-    let unnamed = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
-    Ok(rustix::fs::linkat(CWD, &unnamed, folder, name, AtFlags::SYMLINK_FOLLOW)?)
 }
 
 /// Fills a new file, and returns once the medium has it.

@@ -12,15 +12,16 @@ use strongroom_base::{
     Cancel, OsEntropy, Printable, Severity, Silent, SizeLimits, SystemClock, Timestamp,
 };
 use strongroom_remote::{Past, Place, PlaceError, Settings};
+use strongroom_repository::objects::ENDED_FOLDER;
 use strongroom_repository::{
-    ClosedRepository, InitOptions, Repository, RepositoryError, Surroundings, WithReplicas,
-    check_vacant, exists, read_config,
+    ClosedRepository, Endings, InitOptions, Repository, RepositoryError, Surroundings,
+    WithReplicas, check_vacant, exists, read_config, withheld_folders,
 };
 use strongroom_upkeep::{OwnGone, find_rolled_back};
 
 use crate::connection::ConnectionArgs;
 use crate::dates;
-use crate::exit::{CliError, Exit};
+use crate::exit::{CliError, Exit, FORBIDDEN};
 use crate::paint::When;
 use crate::passphrase::{Passphrase, PassphraseArgs};
 use crate::profile::{Chosen, ProfileArgs};
@@ -386,10 +387,39 @@ impl Context {
         let repository = passphrase.open(&place, &self.cancel, |typed| Ok(closed.open(typed)?))?;
         let repository = within_test_limits(repository);
         for (name, error) in &repository.config_faults {
-            let message = format!("{name}: {error}; its copy was used: run `strongroom repair`");
-            self.terminal.problem(Severity::Damage, &message);
+            let (severity, step) = match error.is_withheld() {
+                true => (Severity::Warning, FORBIDDEN),
+                false => (Severity::Damage, "run `strongroom repair`"),
+            };
+            self.terminal.problem(severity, &format!("{name}: {error}; its copy was used: {step}"));
         }
+        self.name_withheld(&repository)?;
         Ok(repository)
+    }
+
+    /// Names folders that this user may not list. Of places far away that would cost requests, and those
+    /// who may not list there know that.
+    fn name_withheld(&self, repository: &Repository) -> Result<(), CliError> {
+        if repository.backend().folder().is_none() {
+            return Ok(());
+        }
+        let endings = Endings::read(repository)?;
+        let folders = withheld_folders(repository.backend()).map_err(RepositoryError::from)?;
+        if let Some(withheld) = endings.withheld() {
+            let message = format!(
+                "{withheld}: a domain has ended, and what is shown of it may not count; give it to the user \
+                 whom the repository belongs to"
+            );
+            self.terminal.problem(Severity::Warning, &message);
+        }
+        for folder in folders.iter().filter(|folder| folder.name().as_str() != ENDED_FOLDER) {
+            let message = format!(
+                "{folder}: until it may be read, what it may say counts as said, and nothing is \
+                 removed; give it to the user whom the repository belongs to"
+            );
+            self.terminal.problem(Severity::Warning, &message);
+        }
+        Ok(())
     }
 
     fn look_for_rollback(&self, repository: &Repository) {

@@ -360,7 +360,8 @@ fn hint_for(error: &RepositoryError) -> Option<&'static str> {
 fn hint_for_withheld(error: &RepositoryError) -> Option<&'static str> {
     let is_of_system = matches!(
         error,
-        RepositoryError::Backend(BackendError::Unreadable { .. })
+        RepositoryError::FolderWithheld(_)
+            | RepositoryError::Backend(BackendError::Unreadable { .. } | BackendError::Io { .. })
             | RepositoryError::Arena(ArenaError::Backend(BackendError::Unreadable { .. }))
     );
     Some(match error.withheld()? {

@@ -16,6 +16,7 @@ use strongroom_catalog::format::{decode_map, expect_array};
 use strongroom_catalog::{FormatError, Snapshot};
 
 use crate::error::RepositoryError;
+use crate::folders::{WithheldFolder, show};
 use crate::names::{ARRIVALS_FOLDER, arrivals_name, arrivals_of};
 use crate::repository::Repository;
 use crate::signed;
@@ -218,15 +219,18 @@ pub struct Arrivals {
     last: Option<Timestamp>,
     /// The number of the next.
     next: u64,
+    /// All looks may be withheld: then nothing was seen, and none can be recorded.
+    withheld: Option<WithheldFolder>,
 }
 
 impl Arrivals {
     /// Reads them. A look that the owner did not make does not count; what one saw that cannot be
     /// read, or that the place withholds, is seen again by the next, and doubted.
     pub fn read(repository: &Repository) -> Result<Self, RepositoryError> {
-        let listed = repository.backend().list(ARRIVALS_FOLDER)?.into_iter();
+        let shown = show(repository.backend(), ARRIVALS_FOLDER)?;
+        let listed = shown.objects.into_iter();
         let numbers: BTreeSet<u64> = listed.filter_map(|i| arrivals_of(i.name.file())).collect();
-        let mut arrivals = Self::default();
+        let mut arrivals = Self { withheld: shown.withheld, ..Self::default() };
         let mut last = 0;
         for number in &numbers {
             let name = arrivals_name(*number);
@@ -260,6 +264,9 @@ impl Arrivals {
 
     /// Records a look, and adds it.
     pub fn record(&mut self, repository: &Repository, look: &Look) -> Result<(), RepositoryError> {
+        if let Some(withheld) = &self.withheld {
+            return Err(withheld.error());
+        }
         // Not the next, but the time: two copies of a repository do not give one name to two looks.
         let mut number = self.next.max(u64::try_from(look.time.0).unwrap_or(0)).max(1);
         // Names that others have taken are passed over.
@@ -270,6 +277,11 @@ impl Arrivals {
         self.next = number.saturating_add(1);
         self.push(look);
         Ok(())
+    }
+
+    /// That nothing of the looks is known.
+    pub fn withheld(&self) -> Option<&WithheldFolder> {
+        self.withheld.as_ref()
     }
 
     /// When and how a snapshot was first seen.

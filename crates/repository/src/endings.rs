@@ -19,6 +19,7 @@ use strongroom_catalog::format::decode_map;
 use strongroom_catalog::{FormatError, Snapshot};
 
 use crate::error::RepositoryError;
+use crate::folders::{Shown, WithheldFolder, show};
 use crate::names::{ENDED_FOLDER, ending_name, ending_of};
 use crate::objects::copy_of;
 use crate::repository::Repository;
@@ -147,6 +148,8 @@ pub struct Endings {
     /// By the name of the domain, what counts.
     of: BTreeMap<String, Ending>,
     words: BTreeMap<DomainId, Words>,
+    /// The folder may be withheld, or what is said in it of a domain.
+    withheld: Option<WithheldFolder>,
 }
 
 impl Endings {
@@ -154,18 +157,30 @@ impl Endings {
     /// `verify` names it. A key that can only store reads none.
     pub fn read(repository: &Repository) -> Result<Self, RepositoryError> {
         let Some(owner) = &repository.keys.owner else { return Ok(Self::default()) };
-        let mut endings = Self::default();
-        for (domain, numbers) in list(repository)? {
-            let read = |number| Some((number, read_one(repository, ending_name(domain, number))?));
-            let is_of_domain = |(_, word): &(u32, Ending)| owner.domain_id(&word.domain) == domain;
-            let words = numbers.into_iter().filter_map(read).filter(is_of_domain);
-            let words = Words(words.collect());
+        let shown = show(repository.backend(), ENDED_FOLDER)?;
+        let mut endings = Self { withheld: shown.withheld.clone(), ..Self::default() };
+        for (domain, numbers) in numbers_in(shown) {
+            let mut withheld = None;
+            let mut words = Words::default();
+            for number in numbers {
+                let word = read_one(repository, ending_name(domain, number), &mut withheld);
+                if let Some(word) = word.filter(|word| owner.domain_id(&word.domain) == domain) {
+                    words.0.insert(number, word);
+                }
+            }
+            // It may say that what is here does not count, or that it does.
+            endings.withheld = endings.withheld.or(withheld);
             if let Some(united) = words.united() {
                 endings.of.insert(united.domain.clone(), united);
             }
             endings.words.insert(domain, words);
         }
         Ok(endings)
+    }
+
+    /// That not all of them are known: a snapshot may seem to count that does not.
+    pub fn withheld(&self) -> Option<&WithheldFolder> {
+        self.withheld.as_ref()
     }
 
     /// The end of a domain, if it has ended.
@@ -200,22 +215,37 @@ impl Endings {
 }
 
 /// The numbers of what is said of each domain.
-fn list(repository: &Repository) -> Result<BTreeMap<DomainId, BTreeSet<u32>>, RepositoryError> {
+fn numbers_in(shown: Shown) -> BTreeMap<DomainId, BTreeSet<u32>> {
     let mut numbers: BTreeMap<DomainId, BTreeSet<u32>> = BTreeMap::new();
-    for info in repository.backend().list(ENDED_FOLDER)? {
+    for info in shown.objects {
         if let Some((domain, number)) = ending_of(info.name.file()) {
             numbers.entry(domain).or_default().insert(number);
         }
     }
-    Ok(numbers)
+    numbers
 }
 
-/// From the object or its copy.
-fn read_one(repository: &Repository, name: ObjectName) -> Option<Ending> {
-    [name.clone(), copy_of(&name)].into_iter().find_map(|at| {
-        let content = signed::read_private_at(repository, &at, &name).ok()?;
-        Ending::unpack(&content).ok()
-    })
+/// From the object or its copy; if it is neither, whether one of them is withheld.
+fn read_one(
+    repository: &Repository,
+    name: ObjectName,
+    withheld: &mut Option<WithheldFolder>,
+) -> Option<Ending> {
+    let mut refused = None;
+    for at in [name.clone(), copy_of(&name)] {
+        match signed::read_private_at(repository, &at, &name) {
+            Ok(content) => {
+                if let Ok(ending) = Ending::unpack(&content) {
+                    return Some(ending);
+                }
+            }
+            Err(error) => {
+                refused = refused.or(WithheldFolder::of_object(ENDED_FOLDER, error));
+            }
+        }
+    }
+    *withheld = withheld.take().or(refused);
+    None
 }
 
 /// Says of a domain that it has ended, and which of its snapshots count. What was said of it before
@@ -236,7 +266,12 @@ pub fn end_domain(
     }
     let id = owner.domain_id(domain);
     let time = repository.surroundings.clock.now();
-    let known = Endings::read(repository)?.of.remove(domain).map(|known| known.replaces);
+    let mut said = Endings::read(repository)?;
+    // What it would replace is not known.
+    if let Some(withheld) = said.withheld() {
+        return Err(withheld.error());
+    }
+    let known = said.of.remove(domain).map(|known| known.replaces);
     let replaces = known.into_iter().flatten().chain(lost).collect();
     let ending = Ending { time, domain: domain.to_owned(), counted, replaces };
     let content = ending.pack();
@@ -264,10 +299,8 @@ fn number_of(content: &[u8]) -> u32 {
 /// Whether the owner has said that the domain of this key has ended. What cannot be read says nothing.
 pub(crate) fn own_has_ended(repository: &Repository) -> Result<bool, RepositoryError> {
     let own = repository.write_keys().domain.id;
-    let numbers = match list(repository) {
-        Err(error) if error.is_withheld() => return Ok(false),
-        listed => listed?.remove(&own).unwrap_or_default(),
-    };
+    let shown = show(repository.backend(), ENDED_FOLDER)?;
+    let numbers = numbers_in(shown).remove(&own).unwrap_or_default();
     Ok(numbers.iter().any(|number| {
         let name = ending_name(own, *number);
         let of = |at| signed::read_at(repository, &at, &name).is_ok();

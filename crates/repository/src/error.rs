@@ -1,6 +1,7 @@
 //! What can go wrong with a repository, with the data of the failure.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use strongroom_arena::ArenaError;
 use strongroom_arena::envelope::EnvelopeError;
@@ -190,6 +191,9 @@ pub enum RepositoryError {
         /// Why.
         why: String,
     },
+    /// A folder is withheld, and what is in it is needed.
+    #[error("{0}")]
+    FolderWithheld(Arc<BackendError>),
     /// Nothing may be collected now, because something is withheld that a snapshot may need, or that
     /// says what goes.
     #[error("nothing was removed: {what} cannot be read now: {why}")]
@@ -448,6 +452,7 @@ impl RepositoryError {
         match self {
             Self::Backend(error) => error.withheld(),
             Self::Arena(error) => error.withheld(),
+            Self::FolderWithheld(error) => error.withheld(),
             Self::NotCollectableNow { withheld, .. } => Some(*withheld),
             _ => None,
         }

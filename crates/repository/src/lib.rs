@@ -14,6 +14,7 @@ pub mod config;
 mod drills;
 mod endings;
 mod error;
+mod folders;
 mod index;
 pub mod keys;
 mod kind;
@@ -48,6 +49,7 @@ pub use collections::{
 pub use drills::{BootDrill, Drill, DrillVerdict};
 pub use endings::{Ending, Endings, end_domain};
 pub use error::{RepositoryError, SlotError};
+pub use folders::{Shown, WithheldFolder, show, withheld_folders};
 pub use index::chunk_index::{ChunkIndex, Refreshed, whole_arena};
 pub use kind::ErrorKind;
 pub use layout::{Fragmentation, Layout, RUN_BYTES_MAX, Run};

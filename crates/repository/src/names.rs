@@ -4,6 +4,10 @@ use strongroom_arena::envelope::format::ObjectKind;
 use strongroom_backend::ObjectName;
 use strongroom_base::{DomainId, SnapshotId};
 
+/// The folder of writers at work.
+pub const SESSIONS_FOLDER: &str = "sessions";
+/// The folder of vouchers.
+pub const VOUCHERS_FOLDER: &str = "vouchers";
 /// The folder of collections.
 pub const COLLECTIONS_FOLDER: &str = "collections";
 /// The folder of wishes to forget snapshots.

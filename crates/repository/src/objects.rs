@@ -10,9 +10,10 @@ use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName};
 use strongroom_base::{ArenaId, DomainId, SlotId, SnapshotId, VoucherId};
 
 use crate::error::RepositoryError;
+use crate::folders::{WithheldFolder, show};
 pub use crate::names::{
     ARRIVALS_FOLDER, COLLECTIONS_FOLDER, COPY, ENDED_FOLDER, FORGOTTEN_FOLDER, REMARKS_FOLDER,
-    ending_name,
+    SESSIONS_FOLDER, VOUCHERS_FOLDER, ending_name,
 };
 use crate::names::{Step, arrivals_name, arrivals_of, ending_of, numbered_name, numbered_of};
 
@@ -20,10 +21,6 @@ use crate::names::{Step, arrivals_name, arrivals_of, ending_of, numbered_name, n
 pub const KEYS_FOLDER: &str = "keys";
 /// The folder of snapshots.
 pub const SNAPSHOTS_FOLDER: &str = "snapshots";
-/// The folder of writers at work.
-pub const SESSIONS_FOLDER: &str = "sessions";
-/// The folder of vouchers.
-pub const VOUCHERS_FOLDER: &str = "vouchers";
 /// The configuration's object.
 pub const CONFIG: &str = "config";
 /// The folder of objects that a repair has moved aside, each named by its rightful name and the
@@ -129,12 +126,28 @@ pub fn list_objects(backend: &dyn Backend) -> Result<Vec<ObjectInfo>, BackendErr
     Ok(objects)
 }
 
+/// The same as far as the place shows them, and the folders that it withholds.
+pub fn list_shown(
+    backend: &dyn Backend,
+) -> Result<(Vec<ObjectInfo>, Vec<WithheldFolder>), BackendError> {
+    let (mut objects, mut withheld) = (Vec::new(), Vec::new());
+    for folder in FOLDERS.into_iter().chain(RESERVED_FOLDERS) {
+        let mut shown = show(backend, folder)?;
+        if FOLDERS.contains(&folder) {
+            shown.objects.retain(|info| expected(&info.name).is_some());
+        }
+        objects.append(&mut shown.objects);
+        withheld.extend(shown.withheld);
+    }
+    Ok((objects, withheld))
+}
+
 /// Everything in the repository's folders that is none of its objects: no verb reads it, and none
 /// removes it.
 pub fn list_strangers(backend: &dyn Backend) -> Result<Vec<ObjectName>, BackendError> {
     let mut strangers = Vec::new();
     for folder in FOLDERS {
-        let names = backend.list(folder)?.into_iter().map(|info| info.name);
+        let names = show(backend, folder)?.objects.into_iter().map(|info| info.name);
         strangers.extend(names.filter(|name| expected(name).is_none()));
     }
     Ok(strangers)

@@ -18,6 +18,7 @@ use strongroom_catalog::{FormatError, Snapshot};
 
 use crate::drills::{BootDrill, Drill};
 use crate::error::RepositoryError;
+use crate::folders::{WithheldFolder, show};
 use crate::names::{REMARKS_FOLDER, numbered_name, numbered_of};
 use crate::repository::Repository;
 use crate::signed;
@@ -213,6 +214,8 @@ struct Said {
 #[derive(Debug, Clone, Default)]
 pub struct Remarks {
     of: BTreeMap<SnapshotId, Said>,
+    /// All of them may be withheld: then every snapshot may be held.
+    withheld: Option<WithheldFolder>,
 }
 
 /// A remark that is damaged, or that the place withholds, may be a hold, so it counts as one.
@@ -222,16 +225,22 @@ impl Remarks {
     /// Reads them. What the owner did not make is no remark.
     pub fn read(repository: &Repository) -> Result<Self, RepositoryError> {
         let mut numbers: BTreeMap<SnapshotId, BTreeSet<u32>> = BTreeMap::new();
-        for info in repository.backend().list(REMARKS_FOLDER)? {
+        let shown = show(repository.backend(), REMARKS_FOLDER)?;
+        for info in shown.objects {
             if let Some((snapshot, number)) = numbered_of(info.name.file()) {
                 numbers.entry(snapshot).or_default().insert(number);
             }
         }
-        let mut remarks = Self::default();
+        let mut remarks = Self { withheld: shown.withheld, ..Self::default() };
         for (snapshot, numbers) in &numbers {
             remarks.of.insert(*snapshot, Said::read(repository, *snapshot, numbers)?);
         }
         Ok(remarks)
+    }
+
+    /// That nothing of them is known.
+    pub fn withheld(&self) -> Option<&WithheldFolder> {
+        self.withheld.as_ref()
     }
 
     /// What the owner says of a snapshot.
@@ -241,9 +250,13 @@ impl Remarks {
 
     /// Why a snapshot is held at this time, and until when; none if it is not.
     pub fn hold(&self, snapshot: SnapshotId, now: Timestamp) -> Option<Hold> {
+        let unreadable = || Some(Hold { reason: UNREADABLE.to_owned(), until: None });
+        if self.withheld.is_some() {
+            return unreadable();
+        }
         let said = self.of.get(&snapshot)?;
         if !said.unreadable.is_empty() {
-            return Some(Hold { reason: UNREADABLE.to_owned(), until: None });
+            return unreadable();
         }
         let is_over = |hold: &Hold| hold.until.is_some_and(|until| until < now);
         said.remark.hold.clone().filter(|hold| !is_over(hold))
@@ -374,7 +387,12 @@ fn write_remark(
 ) -> Result<bool, RepositoryError> {
     let mut taken = 0;
     loop {
-        let said = Remarks::read(repository)?.of.remove(&snapshot).unwrap_or_default();
+        let mut remarks = Remarks::read(repository)?;
+        // Which numbers are taken is not known.
+        if let Some(withheld) = remarks.withheld {
+            return Err(withheld.error());
+        }
+        let said = remarks.of.remove(&snapshot).unwrap_or_default();
         let mut remark = said.remark.clone();
         change(&mut remark);
         let is_silent = said.unreadable.is_empty() || !replaces_unreadable;

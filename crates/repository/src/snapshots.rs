@@ -79,12 +79,12 @@ impl SnapshotList {
 }
 
 /// The snapshots whose objects exist. Those of them that collections removed are none.
-pub struct ListedSnapshots(SnapshotList);
+pub struct ListedSnapshots(Box<SnapshotList>);
 
 impl ListedSnapshots {
     /// Those that these collections left, and those that the owner wants to keep after all.
     pub fn left_by(self, collections: &Collections) -> SnapshotList {
-        let mut list = self.0;
+        let mut list = *self.0;
         let wishes = std::mem::take(&mut list.wishes);
         let is_left = |id: SnapshotId| !collections.is_gone(id) || wishes.keep_after_all(id);
         list.snapshots.retain(|snapshot| is_left(snapshot.id));
@@ -174,7 +174,7 @@ fn list(
     list.late.sort_by_key(Snapshot::order);
     list.newer.sort_by_key(|(id, _)| *id);
     list.unreadable.sort_by_key(|(id, _)| *id);
-    Ok(ListedSnapshots(list))
+    Ok(ListedSnapshots(Box::new(list)))
 }
 
 /// How a person names a snapshot, recognised by its form.

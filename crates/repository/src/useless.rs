@@ -14,6 +14,7 @@ use strongroom_backend::{BackendError, ObjectName};
 
 use crate::collections::Collections;
 use crate::error::RepositoryError;
+use crate::folders::show;
 use crate::names::{Step, numbered_of};
 use crate::objects::{
     ARRIVALS_FOLDER, COLLECTIONS_FOLDER, ENDED_FOLDER, FORGOTTEN_FOLDER, REMARKS_FOLDER, copy_of,
@@ -56,7 +57,7 @@ pub fn find_useless(repository: &Repository) -> Result<Vec<Useless>, RepositoryE
     let wishes = Wishes::read(repository)?;
     let mut found = Vec::new();
     for folder in FOLDERS {
-        for info in repository.backend().list(folder)? {
+        for info in show(repository.backend(), folder)?.objects {
             let name = info.name;
             if expected(&name).is_none() {
                 continue;
@@ -207,7 +208,9 @@ fn is_read_whole(repository: &Repository, at: &ObjectName) -> bool {
     read.is_ok_and(|object| object.refused_bytes == 0)
 }
 
-/// Whether the owner made it for another name: a person has moved it, and can move it back.
+/// Whether the owner made it for another name, where it is missing: a person has moved it, and can move it
+/// back. If that name has its object, this is only a copy of it, and no use under this name; so is the plan
+/// of a collection that has ended, which was removed.
 fn is_displaced(repository: &Repository, at: &ObjectName) -> Result<bool, RepositoryError> {
     let object = match read_whole(repository.backend(), at, repository.config.arena_bytes) {
         Ok(object) => object,
@@ -219,5 +222,20 @@ fn is_displaced(repository: &Repository, at: &ObjectName) -> Result<bool, Reposi
     let rightful = rightful.filter(|name| {
         FOLDERS.contains(&name.folder()) && *name != original_of(at).unwrap_or_else(|| at.clone())
     });
-    Ok(rightful.is_some_and(|rightful| signed::read_at(repository, at, &rightful).is_ok()))
+    let Some(rightful) = rightful else { return Ok(false) };
+    let is_of_the_owner = signed::read_at(repository, at, &rightful).is_ok();
+    let is_there = || signed::read(repository, &rightful).is_ok();
+    // What was said of a snapshot that a collection has removed went with it.
+    let is_over = || -> Result<bool, RepositoryError> {
+        if let (FORGOTTEN_FOLDER | REMARKS_FOLDER, Some((snapshot, _))) =
+            (rightful.folder(), numbered_of(rightful.file()))
+        {
+            return Ok(Collections::read(repository)?.is_gone(snapshot));
+        }
+        let step =
+            Step::or_copy_of(rightful.file()).filter(|_| rightful.folder() == COLLECTIONS_FOLDER);
+        let is_plan = step.is_some_and(|(_, step, _)| step == Step::Plan);
+        Ok(is_plan && Collections::read(repository)?.has_ended(&rightful))
+    };
+    Ok(is_of_the_owner && !is_there() && !is_over()?)
 }

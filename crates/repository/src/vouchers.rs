@@ -13,6 +13,7 @@ use strongroom_base::seal::{SIGNATURE_BYTES, SealKey};
 use strongroom_base::{RepositoryId, VoucherId};
 
 use crate::error::RepositoryError;
+use crate::folders::show;
 use crate::objects::{VOUCHERS_FOLDER, read_small};
 use crate::repository::Repository;
 
@@ -20,12 +21,12 @@ use crate::repository::Repository;
 const CONTEXT: &str = "strongroom v0 vouchers";
 
 /// The vouchers that the owner made, for the owner: a machine that can only store names what it has
-/// stored itself, and learns nothing of what others have. Those that are damaged or forged are left
-/// out: they vouch for nothing.
+/// stored itself, and learns nothing of what others have. Those that are damaged, withheld or
+/// forged are left out: they vouch for nothing.
 pub fn read_vouchers(repository: &Repository) -> Result<Vec<Voucher>, RepositoryError> {
     let mut vouchers = Vec::new();
     let Some(owner) = repository.keys.owner.as_ref() else { return Ok(vouchers) };
-    for info in repository.backend().list(VOUCHERS_FOLDER)? {
+    for info in show(repository.backend(), VOUCHERS_FOLDER)?.objects {
         let Ok(id) = info.name.file().parse::<VoucherId>() else { continue };
         match read_small(repository.backend(), &info.name, ObjectKind::Vouchers, Some(&id.0)) {
             Ok(sealed) => vouchers.extend(open(repository, owner, id, sealed).unwrap_or_default()),

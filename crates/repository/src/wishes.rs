@@ -16,6 +16,7 @@ use strongroom_base::{SnapshotId, Timestamp};
 
 use crate::collections::Collections;
 use crate::error::RepositoryError;
+use crate::folders::{WithheldFolder, show};
 use crate::names::{FORGOTTEN_FOLDER, REMARKS_FOLDER, numbered_name, numbered_of};
 use crate::remarks::{Hold, Remarks};
 use crate::repository::Repository;
@@ -25,6 +26,8 @@ use crate::signed;
 #[derive(Debug, Default)]
 pub struct Wishes {
     of: BTreeMap<SnapshotId, Wished>,
+    /// All of them may be withheld: then each may be to keep its snapshot.
+    withheld: Option<WithheldFolder>,
     /// What else the owner says, read after the wishes.
     remarks: Remarks,
     /// When they were read: a hold may have ended.
@@ -92,11 +95,13 @@ impl Wishes {
         let backend = repository.backend();
         let (listed, remarks) = both(
             backend.promises().in_flight,
-            || backend.list(FORGOTTEN_FOLDER),
+            || show(backend, FORGOTTEN_FOLDER),
             || Remarks::read(repository),
         );
         let mut numbers: BTreeMap<SnapshotId, BTreeSet<u32>> = BTreeMap::new();
-        for info in listed? {
+        let shown = listed?;
+        wishes.withheld = shown.withheld;
+        for info in shown.objects {
             if let Some((snapshot, number)) = numbered_of(info.name.file()) {
                 numbers.entry(snapshot).or_default().insert(number);
             }
@@ -112,6 +117,15 @@ impl Wishes {
     /// Whether a snapshot is to be forgotten: there is a wish, and it is not held.
     pub fn forget(&self, snapshot: SnapshotId) -> bool {
         self.is_wished(snapshot) && self.hold(snapshot).is_none()
+    }
+
+    /// Fails if the wishes or the remarks are withheld: what they say of any snapshot has to be known
+    /// before one is forgotten or removed.
+    pub fn refuse_withheld(&self) -> Result<(), WithheldFolder> {
+        match self.withheld.as_ref().or(self.remarks.withheld()) {
+            Some(withheld) => Err(withheld.clone()),
+            None => Ok(()),
+        }
     }
 
     /// Why a snapshot is held, and until when; none if it is not.
@@ -130,7 +144,10 @@ impl Wishes {
     pub fn keep_after_all(&self, snapshot: SnapshotId) -> bool {
         let wished = self.about(snapshot);
         let is_taken_back = wished.greatest > 0 && wished.greatest.is_multiple_of(2);
-        self.hold(snapshot).is_some() || is_taken_back || wished.unreadable > 0
+        self.hold(snapshot).is_some()
+            || is_taken_back
+            || wished.unreadable > 0
+            || self.withheld.is_some()
     }
 
     fn is_wished(&self, snapshot: SnapshotId) -> bool {
@@ -163,7 +180,7 @@ impl Wishes {
         if self.is_wished(snapshot) {
             return Ok(false);
         }
-        let number = self.number(snapshot);
+        let number = self.number(snapshot)?;
         create_wish(repository, snapshot, number + 1 + number % 2).map(|()| true)
     }
 
@@ -193,12 +210,16 @@ impl Wishes {
         repository: &Repository,
         snapshot: SnapshotId,
     ) -> Result<(), RepositoryError> {
-        let number = self.number(snapshot);
+        let number = self.number(snapshot)?;
         create_wish(repository, snapshot, number + 2 - number % 2)
     }
 
-    fn number(&self, snapshot: SnapshotId) -> u64 {
-        self.about(snapshot).number()
+    /// The greatest number that counts, if it can be known.
+    fn number(&self, snapshot: SnapshotId) -> Result<u64, RepositoryError> {
+        match &self.withheld {
+            Some(withheld) => Err(withheld.error()),
+            None => Ok(self.about(snapshot).number()),
+        }
     }
 }
 

@@ -150,6 +150,7 @@ fn prune_in_rounds(
         if let Some((name, why)) = collections.blocked() {
             return Err(RepositoryError::undecided(name, why));
         }
+        Wishes::read(repository)?.refuse_withheld().map_err(|folder| folder.not_collectable())?;
         let mut called_off = false;
         let collected =
             collect(repository, &collections, options, stage, &mut called_off, monitor, cancel);

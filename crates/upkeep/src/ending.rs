@@ -74,6 +74,10 @@ pub fn plan_ending(
     let id = owner.domain_id(domain);
     let list = list_snapshots(repository)?;
     let arrivals = Arrivals::read(repository)?;
+    // What counted before, and what was seen when, has to be known.
+    if let Some(withheld) = list.endings.withheld().or(arrivals.withheld()) {
+        return Err(withheld.error());
+    }
     let now = repository.surroundings.clock.now();
     let seen = |snapshot: &Snapshot| arrivals.seen(snapshot.id).map_or(now, |seen| seen.at);
     let of_domain = || list.all().filter(|snapshot| snapshot.domain == domain);

@@ -42,6 +42,11 @@ pub fn judge<'s>(
     options: &ForgetOptions<'_>,
 ) -> Result<Vec<Judged<'s>>, RepositoryError> {
     let ForgetOptions { policy, quarantine, periods, is_rehearsal } = *options;
+    // What is held, and what does not count, has to be known.
+    list.wishes.refuse_withheld().map_err(|folder| folder.error())?;
+    if let Some(folder) = list.endings.withheld() {
+        return Err(folder.error());
+    }
     let arrivals = with_kept_room(repository, || look(repository, list, is_rehearsal))?;
     let now = repository.surroundings.clock.now();
     let circumstances = Circumstances { arrivals: &arrivals, now, quarantine, periods };
@@ -63,6 +68,7 @@ pub fn judge<'s>(
 /// the first of them are forgotten.
 pub fn forget(repository: &Repository, snapshots: &[SnapshotId]) -> Result<usize, RepositoryError> {
     let wishes = Wishes::read(repository)?;
+    wishes.refuse_withheld().map_err(|folder| folder.error())?;
     refuse_held(&wishes, snapshots)?;
     let mut added = Vec::new();
     let are_forgotten = || Ok(!list_snapshots(repository)?.forgotten.is_empty());
@@ -133,7 +139,8 @@ pub fn remember(
     let wishes = Wishes::read(repository)?;
     let mut late = Vec::new();
     for snapshot in snapshots {
-        if !wishes.undo(repository, *snapshot)? {
+        // What is to stay has the room that is kept for what is to go.
+        if !with_kept_room(repository, || wishes.undo(repository, *snapshot))? {
             late.push(*snapshot);
         }
     }
@@ -148,7 +155,9 @@ pub fn hold(
     hold: &Hold,
 ) -> Result<Vec<SnapshotId>, RepositoryError> {
     for snapshot in snapshots {
-        change_remark(repository, *snapshot, |remark| remark.hold = Some(hold.clone()))?;
+        with_kept_room(repository, || {
+            change_remark(repository, *snapshot, |remark| remark.hold = Some(hold.clone()))
+        })?;
     }
     // Only now: see `forget`.
     remember(repository, snapshots)
@@ -157,7 +166,7 @@ pub fn hold(
 /// Holds snapshots no longer.
 pub fn release(repository: &Repository, snapshots: &[SnapshotId]) -> Result<(), RepositoryError> {
     for snapshot in snapshots {
-        release_hold(repository, *snapshot)?;
+        with_kept_room(repository, || release_hold(repository, *snapshot))?;
     }
     Ok(())
 }

@@ -35,7 +35,9 @@ use strongroom_repository::objects::{COLLECTIONS_FOLDER, SNAPSHOTS_FOLDER};
 use strongroom_repository::{RepositoryError, arena_bytes_of};
 
 use crate::flight::{Flight, each_in_flight};
-use plan::{FIRST_FOLDERS, FolderPlan, MIDDLE_FOLDERS, Present, first_collections, forks};
+use plan::{
+    FIRST_FOLDERS, FolderPlan, MIDDLE_FOLDERS, Present, first_collections, forks, list_given,
+};
 use send::{Sent, Way};
 
 /// What was done.
@@ -128,7 +130,11 @@ struct Copy<'c> {
 
 impl Copy<'_> {
     fn folder(&mut self, folder: &str) -> Result<(), RepositoryError> {
-        let listed = list(self.way.source, folder)?;
+        let (listed, withheld) = list_given(self.way.source, folder)?;
+        if let Some(withheld) = withheld {
+            self.tell(Severity::Warning, &withheld.name(), &format!("not sent: {withheld}"));
+            self.outcome.withheld.push((withheld.name(), withheld.why()));
+        }
         let mut present = Present::list(self.way.target, folder)?;
         self.missing(folder, &listed, &mut present)?;
         Ok(())

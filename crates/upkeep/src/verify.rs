@@ -13,16 +13,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crossbeam_channel::bounded;
 use strongroom_arena::{ARENAS_FOLDER, ArenaName, CacheLimits, ListedArenas};
 use strongroom_backend::{Backend, ObjectInfo, ObjectName, Withheld};
-use strongroom_base::{
-    ArenaId, Cancel, Location, Monitor, Problem, Progress, Severity, SnapshotId,
-};
+use strongroom_base::{ArenaId, Cancel, Monitor, Problem, Progress, Severity, SnapshotId};
 use strongroom_repository::objects::{
-    COLLECTIONS_FOLDER, SNAPSHOTS_FOLDER, ending_name, is_missed, list_objects, list_strangers,
-    twin,
+    COLLECTIONS_FOLDER, FORGOTTEN_FOLDER, SESSIONS_FOLDER, SNAPSHOTS_FOLDER, ending_name,
+    is_missed, list_shown, list_strangers, twin,
 };
 use strongroom_repository::{
     Arrivals, ChunkIndex, ChunkReader, Collections, OwnRecord, Repository, RepositoryError,
-    arena_bytes_of, find_useless, forged_configs, list_snapshots, read_vouchers, snapshot_object,
+    Selection, Wishes, arena_bytes_of, find_useless, forged_configs, list_snapshots, read_vouchers,
+    snapshot_object,
 };
 
 use crate::forget::find_lost_endings;
@@ -111,6 +110,11 @@ impl VerifyOutcome {
         self.withheld.is_empty() && self.withheld_entries == 0
     }
 
+    /// Whether one of these folders is withheld.
+    fn is_withheld_folder(&self, folders: &[&str]) -> bool {
+        self.withheld.iter().any(|(name, ..)| folders.contains(&name.as_str()))
+    }
+
     /// Whether nothing is wrong, as far as it could be read. What a newer program made is not wrong, and neither is what an
     /// interrupted writer left. A sequence that no snapshot has stays missing for ever, so it is a
     /// warning alone.
@@ -122,21 +126,29 @@ impl VerifyOutcome {
     }
 
     /// What is wrong with what a snapshot needs, or with what is condemned: as long as there is any,
-    /// nothing is removed, because what is condemned may be needed to mend it. Everything that a
+    /// nothing is removed (nor as long as anything is withheld, [`Self::is_complete`]), because what is condemned may be needed to mend it. Everything that a
     /// snapshot needs was asked for, so an arena of which nothing can be read is needed only if files
     /// are not whole; and rubbish under the name of a key slot or a list of vouchers is needed by none.
     /// What a removed snapshot needs is not condemned as long as it is not forgotten.
-    pub fn forbids_removal(&self, is_condemned: &dyn Fn(ArenaId) -> bool) -> bool {
+    pub fn forbids_removal(&self, condemned: &Selection) -> bool {
+        let goes = |name: &ObjectName| {
+            let id = name.file().parse::<SnapshotId>();
+            id.is_ok_and(|id| condemned.snapshots.iter().any(|goes| goes.id == id))
+        };
         let matters = |(name, fault): &(ObjectName, Fault)| match (name.folder(), fault) {
             (_, Fault::Unknown) => false,
             (ARENAS_FOLDER, Fault::Beyond { .. } | Fault::Swapped { .. } | Fault::Planted) => {
-                ArenaName::of(name).is_some_and(|arena| is_condemned(arena.id))
+                ArenaName::of(name).is_some_and(|arena| condemned.slots.0.contains_key(&arena.id))
             }
+            // The owner wants it to go, and nothing of it is asked for any more.
+            (SNAPSHOTS_FOLDER, _) if goes(name) => false,
+            // Copied there, or moved: what is missing for it in its own place is judged there.
+            (COLLECTIONS_FOLDER, Fault::Swapped { .. } | Fault::Planted) => false,
             ("" | ARENAS_FOLDER | SNAPSHOTS_FOLDER | COLLECTIONS_FOLDER, _) => true,
             _ => false,
         };
         let rest = Self { faults: Vec::new(), lost_snapshots: Vec::new(), ..self.clone() };
-        self.faults.iter().any(matters) || !rest.is_sound() || !self.is_complete()
+        self.faults.iter().any(matters) || !rest.is_sound()
     }
 }
 
@@ -173,6 +185,7 @@ pub fn verify_within(
     let reader = reader_of_everything(repository, limits)?;
     reader.store().trust(read_vouchers(repository)?);
     let mut verifier = Verifier::new(repository.backend(), monitor, cancel);
+    verifier.forgotten = Wishes::read(repository)?.forgotten().collect();
     verifier.objects(depth, Some(&reader))?;
     verifier.generations(&reader)?;
     for name in forged_configs(repository)? {
@@ -187,7 +200,8 @@ pub fn verify_within(
     date_sessions(repository, &mut verifier.outcome.open_sessions);
     let list = list_snapshots(repository)?;
     // What the place withholds is among the objects that could not be checked.
-    for (id, error) in list.unreadable.iter().filter(|(_, error)| !error.is_withheld()) {
+    let unreadable = list.unreadable.iter().filter(|(_, error)| !error.is_withheld());
+    for (id, error) in unreadable.filter(|(id, _)| !list.wishes.forget(*id)) {
         let path = format!("snapshot {}", id.short());
         verifier.tell(Severity::Damage, &path, &error.to_string());
         // Its envelope may be whole all the same.
@@ -214,6 +228,11 @@ pub fn verify_within(
     let spoilt = find_spoilt(repository, &list)?;
     verifier.outcome.unclaimed = verifier.census.unclaimed(repository.backend(), &spoilt);
     verifier.outcome.unclaimed.retain(|session| !collections.is_gone(session.id));
+    // What is withheld may say that a session is at work, or that its snapshot was forgotten.
+    if verifier.outcome.is_withheld_folder(&[COLLECTIONS_FOLDER, FORGOTTEN_FOLDER, SESSIONS_FOLDER])
+    {
+        verifier.outcome.unclaimed.clear();
+    }
     verifier.outcome.missing_sequences = missing_sequences(repository, &list, &own, &collections);
     verifier.outcome.rolled_back = own_snapshot_gone(repository, &own, &collections);
     let unclaimed = &verifier.outcome.unclaimed;
@@ -222,7 +241,7 @@ pub fn verify_within(
     let known = Known { snapshots: &snapshots, own_newest: own.newest, missing };
     verifier.outcome.lost_snapshots = find_lost(repository, &reader, unclaimed, &known, cancel)?;
     let bad = std::mem::take(&mut verifier.bad);
-    withdraw(repository, &reader, &bad.lost_slots(&reader), monitor, cancel)?;
+    withdraw(repository, &reader, &bad, monitor, cancel)?;
     let progress = Some(&mut verifier.progress);
     let (affected, audited) =
         audit_beside_others(repository, &reader, &snapshots, &bad, progress, monitor, cancel)?;
@@ -238,16 +257,19 @@ pub fn verify_within(
 fn withdraw(
     repository: &Repository,
     reader: &ChunkReader,
-    lost: &[Location],
+    bad: &BadPlaces,
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<(), RepositoryError> {
-    let Some(cache) = repository.cache_folder().filter(|_| !lost.is_empty()) else {
+    let (slots, arenas) = (bad.lost_slots(reader), bad.lost_arenas(reader));
+    let is_nothing = slots.is_empty() && arenas.is_empty();
+    let Some(cache) = repository.cache_folder().filter(|_| !is_nothing) else {
         return Ok(());
     };
     let mut index = ChunkIndex::open(Some(&cache))?;
     index.refresh(repository.backend(), reader.store(), monitor, cancel)?;
-    index.withdraw(lost);
+    index.withdraw(&slots);
+    index.withdraw_arenas(&arenas);
     index.flush(monitor);
     Ok(())
 }
@@ -259,6 +281,8 @@ struct Verifier<'v> {
     progress: Progress,
     bad: BadPlaces,
     census: Census,
+    /// Snapshots that the owner wants to go: if nothing can be read of one any more, that is no damage.
+    forgotten: BTreeSet<SnapshotId>,
     outcome: VerifyOutcome,
 }
 
@@ -271,6 +295,7 @@ impl<'v> Verifier<'v> {
             progress: Progress::default(),
             bad: BadPlaces::default(),
             census: Census::default(),
+            forgotten: BTreeSet::new(),
             outcome: VerifyOutcome::default(),
         }
     }
@@ -281,7 +306,12 @@ impl<'v> Verifier<'v> {
         depth: VerifyDepth,
         reader: Option<&ChunkReader>,
     ) -> Result<(), RepositoryError> {
-        let objects = list_objects(self.backend)?;
+        let (objects, withheld) = list_shown(self.backend)?;
+        for folder in withheld {
+            let name = folder.name();
+            self.tell(Severity::Warning, name.as_str(), &format!("not checked: {folder}"));
+            self.outcome.withheld.push((name, folder.why(), folder.to_string()));
+        }
         self.census = Census::of_listing(&objects);
         let every_byte = |info: &ObjectInfo| {
             info.name.folder() != ARENAS_FOLDER || is_in_sample(depth, &info.name)
@@ -401,6 +431,13 @@ impl<'v> Verifier<'v> {
     }
 
     fn note(&mut self, name: &ObjectName, fault: Fault) {
+        let id = name.file().parse().ok().filter(|_| name.folder() == SNAPSHOTS_FOLDER);
+        let is_beyond = fault != Fault::Unknown && !fault.is_repairable();
+        if is_beyond && id.is_some_and(|id| self.forgotten.contains(&id)) {
+            let message = format!("{fault}; it is forgotten, and the next prune removes it");
+            self.tell(Severity::Warning, name.as_str(), &message);
+            return;
+        }
         let severity = match fault {
             Fault::Unknown => Severity::Warning,
             _ => Severity::Damage,

@@ -6,6 +6,7 @@ mod striped;
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, chown};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
@@ -32,6 +33,43 @@ fn temporary(folder: &Path, process: u32, number: u32) -> PathBuf {
     let uname = rustix::system::uname();
     let machine = uname.nodename().to_str().unwrap().replace(|c: char| !c.is_alphanumeric(), "");
     folder.join(format!("arenas/.tmp-{machine}-{process}-{number}"))
+}
+
+/// One `sudo` must not lock the owner of a repository out of it: what root makes is private to its owner.
+#[test]
+fn kept_p_w1_what_root_makes_belongs_to_the_owner_of_the_place() {
+    const OWNER: u32 = 65534;
+    let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
+    assert!(is_root, "this test needs root");
+    let folder = tempfile::tempdir().unwrap();
+    chown(folder.path(), Some(OWNER), Some(OWNER)).unwrap();
+    let other = tempfile::tempdir().unwrap();
+    // Made by a program that did not give it, and a way out of the place.
+    std::fs::create_dir(folder.path().join("remarks")).unwrap();
+    std::os::unix::fs::symlink(other.path(), folder.path().join("vouchers")).unwrap();
+    let backend = LocalBackend::open(folder.path()).unwrap();
+    for folder in ["arenas", "remarks", "vouchers"] {
+        backend.create(&ObjectName::new(folder, "one"), &vec![1; 2 << 20]).unwrap();
+        backend.replace(&ObjectName::new(folder, "two"), b"2").unwrap();
+    }
+    backend.create(&ObjectName::parse("config").unwrap(), b"3").unwrap();
+    backend.save_room();
+    let owner = |path: PathBuf| {
+        let metadata = std::fs::symlink_metadata(path).unwrap();
+        (metadata.uid(), metadata.gid())
+    };
+    for name in ["arenas", "arenas/one", "arenas/two", "remarks", "remarks/one", "config", ".room"]
+    {
+        assert_eq!(owner(folder.path().join(name)), (OWNER, OWNER), "{name}");
+    }
+    for name in ["", "one", "two"] {
+        assert_eq!(owner(other.path().join(name)), (0, 0), "outside: {name}");
+    }
+    // A place of root's own, in the hands of several through its group.
+    chown(folder.path(), Some(0), Some(OWNER)).unwrap();
+    let backend = LocalBackend::open(folder.path()).unwrap();
+    backend.create(&ObjectName::new("snapshots", "one"), b"4").unwrap();
+    assert_eq!(owner(folder.path().join("snapshots/one")), (0, OWNER));
 }
 
 #[test]

@@ -136,6 +136,8 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     }
     let repository = context.open()?;
     let list = list_snapshots(&repository)?;
+    // What is held has to be known.
+    list.wishes.refuse_withheld().map_err(|folder| folder.error())?;
     if args.undo {
         let ids = find_all(&args.snapshots, &args.narrowing, &list.forgotten)?;
         let late = remember(&repository, &ids)?;

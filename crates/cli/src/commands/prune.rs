@@ -10,8 +10,8 @@ use strongroom_base::units::{bytes_text, counted, duration_text, parse_bytes};
 use strongroom_catalog::Snapshot;
 use strongroom_repository::{Repository, Wishes, list_snapshots};
 use strongroom_upkeep::{
-    Carried, Later, PruneOptions, PruneOutcome, VerifyOutcome, defragment, prune, prune_later,
-    undo_prune,
+    Carried, Fault, Later, PruneOptions, PruneOutcome, VerifyOutcome, defragment, prune,
+    prune_later, undo_prune,
 };
 
 use crate::context::Context;
@@ -104,13 +104,21 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
 
 /// Why nothing is removed of what was condemned before.
 fn doubted(found: &VerifyOutcome) -> CliError {
-    let damaged = counted(found.faults.len() as u64, "object is", "objects are");
-    let lost = counted(found.affected.len() as u64, "file is", "files are");
+    let faults = found.faults.iter().filter(|(_, fault)| *fault != Fault::Unknown).count();
+    let missing = found.lost_snapshots.iter().filter(|lost| lost.was_committed).count();
+    let missing = missing + usize::from(found.rolled_back.is_some() && missing == 0);
+    let wrong: Vec<String> = [
+        (faults, "object is damaged", "objects are damaged"),
+        (found.affected.len(), "file is not whole", "files are not whole"),
+        (missing, "snapshot is missing", "snapshots are missing"),
+    ]
+    .into_iter()
+    .filter(|(count, ..)| *count > 0)
+    .map(|(count, one, many)| counted(count as u64, one, many))
+    .collect();
     CliError::new(
         Exit::Damaged,
-        format!(
-            "nothing was removed, because the repository is not sound: {damaged} damaged, {lost} not whole"
-        ),
+        format!("nothing was removed, because the repository is not sound: {}", wrong.join(", ")),
         "run `strongroom repair`. What was condemned may be needed to mend it: if something stays lost, `strongroom prune --undo` brings it back, and the next `strongroom repair` uses it",
     )
 }

@@ -168,6 +168,12 @@ fn copy(
         mirrored = Some((plan, removed?));
     }
     report(context, &**target, &outcome, mirrored.as_ref())?;
+    if let Some((MirrorPlan { open: Some(_), .. }, _)) = &mirrored {
+        context.terminal.note(
+            "a prune of the repository has not ended: what it removes stays in the replica until \
+             `strongroom prune` has ended it and the replica is mirrored again",
+        );
+    }
     context.terminal.line(format!("took {}", duration_text(monitor.elapsed())))?;
     let is_own = |name: &ObjectName| name.folder() == "keys";
     let keys = outcome.only_in_target.iter().filter(|name| is_own(name)).count();

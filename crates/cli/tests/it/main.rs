@@ -51,4 +51,5 @@ mod story;
 mod tty;
 mod unchanged;
 mod views;
+mod withheld;
 mod world;

@@ -89,6 +89,102 @@ fn kept_h4_a_verdict_is_written_again_from_its_copy() {
     world.say("verify").exits(0).says("no damage was found");
 }
 
+/// Who may create names and copy bytes can leave it there: it is whole, of the owner's, and no use.
+#[test]
+fn kept_p_p1_a_copy_under_another_name_stops_no_prune_and_is_taken_away() {
+    let world = World::with_repository();
+    fs::create_dir_all(world.tree()).unwrap();
+    let put = world.path("put");
+    world.say(&format!("key generate {}", put.display())).exits(0);
+    let domain = "key add --put-only --domain laptop --label laptop --new-password-file";
+    world.say(&format!("{domain} {}", put.display())).exits(0);
+    for version in ["one", "two", "three"] {
+        fs::write(world.tree().join(version), version.repeat(9000)).unwrap();
+        let mut command = world.command(["backup".as_ref(), world.tree().as_os_str()]);
+        if version == "one" {
+            command.env_remove("STRONGROOM_PASSWORD").env("STRONGROOM_PASSWORD_FILE", &put);
+            command.env("STRONGROOM_CACHE", world.path("cache-of-laptop"));
+        }
+        crate::world::Run::of(command.output().unwrap()).exits(0);
+    }
+    world.say("verify --data").exits(0);
+    world.say("label --add gold latest").exits(0);
+    world.say("forget latest~1").exits(0);
+    let plan = world.repository().join("collections/1.plan");
+    world.say("prune --later --max-unused 0").exits(0).says("condemned");
+    fs::copy(&plan, world.path("plan")).unwrap();
+    world.say("prune --now --max-unused 0").exits(0).says("removed 1 snapshot");
+    fs::write(world.tree().join("four"), "four".repeat(9000)).unwrap();
+    world.backup().exits(0);
+    world.say("forget latest~1").exits(0);
+    world.say("key end-domain laptop --yes").exits(0);
+    let first = |folder: &str| {
+        let mut names: Vec<_> = fs::read_dir(world.repository().join(folder))
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| !path.to_str().unwrap().ends_with(".copy"))
+            .collect();
+        names.sort();
+        names.remove(0)
+    };
+    let other = "0123456789abcdef0123456789abcdef";
+    let verdict = world.repository().join("collections/1.verdict");
+    let copies = [
+        (verdict.clone(), "collections/7.plan".to_owned()),
+        (verdict, "collections/8.plan.copy".to_owned()),
+        (world.path("plan"), "collections/9.plan".to_owned()),
+        (first("arrivals"), "arrivals/50".to_owned()),
+        (first("forgotten"), format!("forgotten/{other}.1")),
+        (first("remarks"), format!("remarks/{other}.1")),
+        (first("ended"), format!("ended/{other}.9")),
+        (first("vouchers"), format!("vouchers/{other}")),
+        (first("keys"), "keys/0123456789abcdef".to_owned()),
+    ];
+    for (from, name) in &copies {
+        fs::copy(from, world.repository().join(name)).unwrap();
+    }
+    let run = world.say("verify").exits(4);
+    for (_, name) in &copies {
+        assert!(run.err.contains(name.trim_end_matches(".copy")), "{name}: {}", run.err);
+    }
+    world.say("prune --later --max-unused 0").exits(0).says("condemned");
+    world.say("prune --later --max-unused 0").exits(0).says("removed 1 snapshot");
+    let run = world.say("repair").exits(0);
+    assert!(run.out.contains(", 0 lost"), "{}", run.out);
+    for (_, name) in &copies {
+        assert!(!world.repository().join(name).exists(), "{name}");
+    }
+    world.say("repair").exits(0).says("nothing to repair");
+    world.say("verify --data").exits(0).says("no damage was found");
+}
+
+/// Nothing of it is needed any more, so nothing waits for it, and nothing brings it back.
+#[test]
+fn kept_p_c1_a_forgotten_snapshot_that_is_damaged_stops_no_prune() {
+    for is_condemned in [true, false] {
+        let world = pruned();
+        let id = world.say("snapshots --json").events("snapshot")[0]["id"].to_string();
+        world.say("forget latest~1").exits(0);
+        if is_condemned {
+            world.say("prune --later --max-unused 0").exits(0).says("condemned");
+        }
+        let folder = world.repository().join("snapshots");
+        let snapshot = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+        let snapshot = snapshot
+            .into_iter()
+            .find(|path| id.contains(path.file_name().unwrap().to_str().unwrap()));
+        fs::write(snapshot.unwrap(), "").unwrap();
+        world.say("verify").exits(0).warns("it is forgotten, and the next prune removes it");
+        world.say("repair").exits(0).says("nothing to repair");
+        if !is_condemned {
+            world.say("prune --later --max-unused 0").exits(0).says("condemned");
+        }
+        world.say("prune --later --max-unused 0").exits(0).says("removed 1 snapshot");
+        world.say("verify --data").exits(0).says("no damage was found");
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+    }
+}
+
 /// Anybody who may store can leave it there, and so can a disk that was full.
 #[test]
 fn kept_o5_rubbish_that_nothing_needs_stops_no_prune_and_is_taken_away() {

@@ -102,6 +102,15 @@ fn kept_h9_a_full_disk_can_be_pruned() {
         }
     }
     world.say("forget latest~1").exits(0).says("1 snapshot forgotten");
+    // What keeps something has that room, too.
+    world.say("prune --later --max-unused 0").exits(0).says("condemned");
+    world.say("prune --undo").exits(0).says("nothing is condemned any more");
+    let id = world.say("--json snapshots").events("snapshot")[0]["id"].as_str().unwrap().to_owned();
+    world.say(&format!("forget {id}")).exits(0).says("1 snapshot forgotten");
+    world.say(&format!("forget --undo {id}")).exits(0);
+    world.say(&format!("hold --reason tax {id}")).exits(0);
+    world.say(&format!("hold --release {id}")).exits(0);
+    world.say(&format!("forget {id}")).exits(0).says("1 snapshot forgotten");
     world.say("prune --max-unused 0").exits(0).says("removed 1 snapshot");
     assert!(room.exists(), "room is kept again");
     world.say("verify --data").exits(0);

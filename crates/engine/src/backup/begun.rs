@@ -52,9 +52,12 @@ impl<'r> Begun<'r> {
         let (listed, session) = both(in_flight, list, || session.learn());
         let mut session = session?;
         if let Some((name, why)) = session.collections.doubtful() {
+            let step = match why.is_withheld() {
+                true => "the next backup by a user or a key that may read it stores nothing twice",
+                false => "the owner's next backup, `prune` or `repair` answers it",
+            };
             let message = format!(
-                "cannot be read, and may condemn anything, so all is stored again: {why}; \
-                 the owner's next backup, `prune` or `repair` answers it"
+                "cannot be read, and may condemn anything, so all is stored again: {why}; {step}"
             );
             let path = Some(name.as_str().as_ref());
             monitor.problem(Problem { severity: Severity::Note, path, message: &message });

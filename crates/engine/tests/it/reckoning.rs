@@ -288,7 +288,7 @@ fn a_mirror_removes_nothing_that_a_snapshot_needs() {
     replicate(repository.backend(), &*target, &Silent, &Cancel::new()).unwrap();
     let before = memory.snapshot();
     for info in target.list("arenas").unwrap() {
-        let plan = MirrorPlan { collections: Vec::new(), remove: vec![info] };
+        let plan = MirrorPlan { remove: vec![info], ..MirrorPlan::default() };
         let error = mirror(&repository, &target, &plan, &Silent, &Cancel::new()).unwrap_err();
         assert!(matches!(error, RepositoryError::NotMirrored { .. }), "{error}");
         assert_eq!(before, memory.snapshot(), "nothing was removed");

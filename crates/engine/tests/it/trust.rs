@@ -15,7 +15,7 @@ use strongroom_repository::{
     Repository, RepositoryError, Session, list_snapshots, snapshot_object,
 };
 use strongroom_testkit::damage::names_in;
-use strongroom_testkit::{CallKind, Calls, FaultKind, FaultPlan, FaultyBackend};
+use strongroom_testkit::{CallKind, Calls, FaultKind, FaultPlan, FaultyBackend, RefusingBackend};
 use strongroom_upkeep::{PruneOptions, forget, plan_repair, prune, repair};
 
 use crate::verify::check_all;
@@ -155,6 +155,31 @@ fn engine_07_a_rewritten_arena_of_another_copy_is_no_hit() {
     fs::write(world.tree().join("file"), one).unwrap();
     let id = world.backup().snapshot.id;
     world.assert_holds(&world.open(), id, &world.image(), "stored, not taken for known");
+}
+
+/// What `verify` has named, no backup builds upon: also if the medium gives nothing at all of an arena, and
+/// the cache knows what was in it.
+#[test]
+fn kept_p_e1_an_arena_that_the_medium_refuses_is_stored_again_by_the_next_backup() {
+    for all in [true, false] {
+        let world = World::new(196).with_cache();
+        for file in 0..3 {
+            fs::write(world.tree().join(format!("victim{file}")), [file; 3000]).unwrap();
+        }
+        world.backup();
+        let place = Arc::new(RefusingBackend::new(world.objects.clone()));
+        for name in names_in(&world.objects.snapshot(), "arenas") {
+            let arena = ArenaName::of(&name).unwrap();
+            if all || ArenaContent::of(arena.id) == ArenaContent::Data {
+                place.refuse(&name, 0..u64::MAX);
+            }
+        }
+        let repository = world.open_over(place.clone()).unwrap();
+        let found = check_all(&repository);
+        assert!(!found.faults.is_empty() && !found.is_sound(), "{found:?}");
+        let again = run(&repository, &options(&world.tree()), &Silent).unwrap().snapshot.id;
+        world.assert_holds(&world.open_over(place).unwrap(), again, &world.image(), "again");
+    }
 }
 
 /// Engine 2: a chunk that is not what its fingerprint says is found by `verify --data`, withdrawn,

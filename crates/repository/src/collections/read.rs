@@ -20,6 +20,7 @@ use strongroom_base::{ArenaId, Location, SnapshotId};
 use super::steps::{Found, create_verdict, read_end, read_step};
 use super::{ArenaSlots, End, Forgotten, Selection};
 use crate::error::RepositoryError;
+use crate::folders::{WithheldFolder, show};
 use crate::names::{COLLECTIONS_FOLDER, Step};
 use crate::repository::Repository;
 
@@ -45,6 +46,8 @@ pub struct Collections {
     pub open: Option<OpenCollection>,
     /// Those that may be open, and of which nothing can be read: their numbers, ascending, and why.
     doubtful: Vec<(u64, RepositoryError)>,
+    /// All of them may be withheld: then any may be open.
+    unlisted: Option<(WithheldFolder, RepositoryError)>,
     /// The verdict of the open collection, if there is one that cannot be read.
     undecidable: Option<RepositoryError>,
     gone: HashMap<SnapshotId, Forgotten>,
@@ -116,6 +119,10 @@ impl Collections {
         let in_flight = repository.backend().promises().in_flight;
         loop {
             let Some((all, verdict)) = Self::read_listed(repository)? else { continue };
+            // Nothing is relied on, so it does not matter what went through meanwhile.
+            if all.unlisted.is_some() {
+                return Ok((all, then()));
+            }
             let (done, went_through) = both(in_flight, &then, || {
                 Ok::<_, RepositoryError>(!is_missing(repository, &verdict)?)
             });
@@ -129,14 +136,16 @@ impl Collections {
     /// through while they were listed and read. None if that is known already: a plan vanished.
     fn read_listed(repository: &Repository) -> Result<Option<(Self, ObjectName)>, RepositoryError> {
         let mut listed: BTreeMap<u64, Listed> = BTreeMap::new();
-        for info in repository.backend().list(COLLECTIONS_FOLDER)? {
+        let shown = show(repository.backend(), COLLECTIONS_FOLDER)?;
+        for info in shown.objects {
             if let Some((number, step, is_copy)) = Step::or_copy_of(info.name.file()) {
                 let listed = listed.entry(number).or_default();
                 let names = if is_copy { &mut listed.copies } else { &mut listed.objects };
                 names.insert(step);
             }
         }
-        let mut all = Self::default();
+        let unlisted = shown.withheld.map(|folder| (folder.clone(), folder.error()));
+        let mut all = Self { unlisted, ..Self::default() };
         let mut doubtful = BTreeMap::new();
         let mut covered = u64::MAX;
         for (number, listed) in listed.iter().rev() {
@@ -232,10 +241,17 @@ impl Collections {
         open.or_else(|| self.doubtful())
     }
 
-    /// A plan that may be the owner's and cannot be read, nor its verdict: it may condemn anything,
-    /// so no writer relies on what was stored.
+    /// A plan that may be the owner's and cannot be read, nor its verdict; or the folder, if it is
+    /// withheld: it may condemn anything, so no writer relies on what was stored.
     pub fn doubtful(&self) -> Option<(ObjectName, &RepositoryError)> {
-        self.doubtful.first().map(|(number, why)| (Step::Plan.object(*number), why))
+        let unlisted = self.unlisted.as_ref().map(|(folder, why)| (folder.name(), why));
+        let first = self.doubtful.first().map(|(number, why)| (Step::Plan.object(*number), why));
+        unlisted.or(first)
+    }
+
+    /// Whether nothing of them is known: any snapshot may be gone.
+    pub fn are_withheld(&self) -> bool {
+        self.unlisted.is_some()
     }
 
     /// Whether a verdict removed a snapshot. Then it does not exist, even if there is an object.
@@ -256,7 +272,7 @@ impl Collections {
     /// Whether a snapshot is gone, or may go: it is no parent (W4).
     pub fn may_go(&self, snapshot: SnapshotId) -> bool {
         let open = self.open.as_ref();
-        !self.doubtful.is_empty()
+        self.doubtful().is_some()
             || self.is_gone(snapshot)
             || open.is_some_and(|open| open.selection.snapshots.iter().any(|f| f.id == snapshot))
     }
@@ -266,10 +282,31 @@ impl Collections {
         self.dead.contains(&arena)
     }
 
+    /// Whether a collection that has ended removed a snapshot. One that has not may be carried out in
+    /// part: what it removes is accounted for only in the place where it was decided.
+    pub fn has_removed(&self, snapshot: SnapshotId) -> bool {
+        let open = self.open.as_ref();
+        self.is_gone(snapshot)
+            && !open.is_some_and(|open| open.selection.snapshots.iter().any(|f| f.id == snapshot))
+    }
+
+    /// Whether a collection that has not ended may remove something of an arena.
+    pub fn is_at_work_on(&self, arena: ArenaId) -> bool {
+        let open = self.open.as_ref();
+        self.doubtful().is_some()
+            || open.is_some_and(|open| open.selection.slots.0.contains_key(&arena))
+    }
+
+    /// Whether a plan, a verdict or an end belongs to a collection of the owner's that has ended.
+    pub fn has_ended(&self, step: &ObjectName) -> bool {
+        let last = self.open.as_ref().map_or(self.last, |open| open.number - 1);
+        Step::or_copy_of(step.file()).is_some_and(|(number, ..)| number <= last)
+    }
+
     /// Whether a writer may not rely on a slot, unless its parent does (W5).
     pub fn excludes(&self, location: Location) -> bool {
         let open = self.open.as_ref();
-        !self.doubtful.is_empty()
+        self.doubtful().is_some()
             || self.is_dead(location.arena)
             || open.is_some_and(|open| open.selection.slots.contains(location))
     }

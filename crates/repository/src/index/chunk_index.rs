@@ -244,17 +244,22 @@ impl ChunkIndex {
             changed = true;
         }
         if changed {
-            self.checked.get_mut().clear();
-            for ordinal in 0..self.arenas.len() {
-                if self.arenas.existing(ordinal).is_some_and(|covered| covered.has_deltas) {
-                    self.arenas.update(ordinal, |covered| covered.is_unchecked = true);
-                }
-            }
+            self.check_deltas_again();
             let arenas = &self.arenas;
             self.orphans.retain(|(ordinal, _)| arenas.existing(*ordinal).is_some());
             self.drop_gone_records()?;
         }
         Ok(vanished)
+    }
+
+    /// A base of any delta may be gone.
+    fn check_deltas_again(&mut self) {
+        self.checked.get_mut().clear();
+        for ordinal in 0..self.arenas.len() {
+            if self.arenas.existing(ordinal).is_some_and(|covered| covered.has_deltas) {
+                self.arenas.update(ordinal, |covered| covered.is_unchecked = true);
+            }
+        }
     }
 
     /// Drops the records of what is gone if they are a quarter of all or more: this writes all others
@@ -643,6 +648,19 @@ impl ChunkIndex {
         for place in wrong {
             let ordinal = self.arenas.find(place.arena);
             self.orphans.extend(ordinal.map(|ordinal| (ordinal, place.slot)));
+        }
+    }
+
+    /// Leaves out arenas of which nothing can be read, not even which chunks they have: the next backup
+    /// asks each again, and stores again what was in it if it still cannot be read.
+    pub fn withdraw_arenas(&mut self, unreadable: &[ArenaId]) {
+        for id in unreadable {
+            if let Some(ordinal) = self.arenas.find(*id) {
+                self.arenas.update(ordinal, |covered| covered.exists = false);
+            }
+        }
+        if !unreadable.is_empty() {
+            self.check_deltas_again();
         }
     }
 

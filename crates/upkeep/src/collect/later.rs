@@ -7,6 +7,8 @@
 //! again.
 
 use strongroom_arena::CacheLimits;
+use strongroom_backend::Withheld;
+use strongroom_base::units::counted;
 use strongroom_base::{Cancel, Monitor, SnapshotId};
 use strongroom_repository::{
     Collections, Repository, RepositoryError, Selection, Wishes, create_verdict,
@@ -15,6 +17,7 @@ use strongroom_repository::{
 use super::carry::{Way, carry_out};
 use super::{PruneOptions, PruneOutcome, Stage, prune_until};
 use crate::reader::reader_of_everything;
+use crate::room::with_kept_room;
 use crate::verify::{VerifyDepth, VerifyOutcome, verify};
 
 /// Removes what an earlier prune condemned, if nothing that snapshots need is damaged, and condemns what no snapshot
@@ -22,7 +25,8 @@ use crate::verify::{VerifyDepth, VerifyOutcome, verify};
 ///
 /// # Errors
 ///
-/// As [`prune`](super::prune).
+/// As [`prune`](super::prune). [`RepositoryError::NotCollectableNow`] if something is withheld, and so
+/// could not be verified.
 pub fn prune_later(
     repository: &Repository,
     options: &PruneOptions,
@@ -33,12 +37,31 @@ pub fn prune_later(
     // What is decided is final, and was asked about before.
     if let Some(open) = open.filter(|open| !options.dry_run && !open.decided) {
         let found = verify(repository, VerifyDepth::Structure, monitor, cancel)?;
-        if found.forbids_removal(&|arena| open.selection.slots.0.contains_key(&arena)) {
+        if found.forbids_removal(&open.selection) {
             return Ok(Later::Doubted(Box::new(found)));
+        }
+        // Nothing is known to be wrong: it is to be read, and not to be repaired.
+        if !found.is_complete() {
+            return Err(not_read(&found));
         }
     }
     prune_until(repository, options, Stage::Condemned, monitor, cancel)
         .map(|outcome| Later::Pruned(Box::new(outcome)))
+}
+
+/// That something was withheld which would have to be verified first.
+fn not_read(found: &VerifyOutcome) -> RepositoryError {
+    let first = found.withheld.first();
+    let more = match found.withheld.len() {
+        0 | 1 => String::new(),
+        count => format!(" and {} more", counted(count as u64 - 1, "object", "objects")),
+    };
+    RepositoryError::NotCollectableNow {
+        what: first
+            .map_or_else(|| "what snapshots need".to_owned(), |(name, ..)| format!("{name}{more}")),
+        withheld: first.map_or(Withheld::Archived, |(_, why, _)| *why),
+        why: first.map_or_else(|| Withheld::Archived.to_string(), |(.., answer)| answer.clone()),
+    }
 }
 
 /// What came of a prune that removes later.
@@ -74,11 +97,21 @@ pub fn undo_prune(
 ) -> Result<Option<Undone>, RepositoryError> {
     repository.check_mode()?;
     repository.check_place()?;
+    // A full disk is when it is wanted most.
+    with_kept_room(repository, || undo(repository, monitor, cancel))
+}
+
+fn undo(
+    repository: &Repository,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<Option<Undone>, RepositoryError> {
     let collections = Collections::read_settled(repository)?;
     if let Some((name, why)) = collections.blocked() {
         return Err(RepositoryError::undecided(name, why));
     }
     let Some(open) = collections.open else { return Ok(None) };
+    Wishes::read(repository)?.refuse_withheld().map_err(|folder| folder.error())?;
     let collection = open.number;
     // The first verdict counts, whether it is this one or that of a prune at the same time.
     let (verdict, _) = create_verdict(repository, collection, &Selection::default())?;

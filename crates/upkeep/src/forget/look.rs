@@ -42,7 +42,8 @@ pub fn look(
     look.ended = list.endings.words().collect();
     let is_news = !look.ended.iter().all(|word| arrivals.ended().contains(word));
     if !look.arrivals.is_empty() || is_news {
-        match is_rehearsal {
+        // If the looks are withheld, all is seen for the first time, which keeps it.
+        match is_rehearsal || arrivals.withheld().is_some() {
             true => arrivals.push(&look),
             false => arrivals.record(repository, &look)?,
         }
@@ -104,7 +105,10 @@ pub fn find_lost_endings(
     list: &SnapshotList,
     arrivals: &Arrivals,
 ) -> impl Iterator<Item = (DomainId, u32)> {
-    let is_lost = |(domain, number): &(DomainId, u32)| !list.endings.know(*domain, *number);
+    // What is withheld is not lost.
+    let is_known = list.endings.withheld().is_none();
+    let is_lost =
+        move |(domain, number): &(DomainId, u32)| is_known && !list.endings.know(*domain, *number);
     arrivals.ended().iter().copied().filter(is_lost)
 }
 

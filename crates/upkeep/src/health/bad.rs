@@ -37,6 +37,16 @@ impl BadPlaces {
         lost
     }
 
+    /// Arenas of which nothing can be read, so that no summary says which slots they have.
+    pub(crate) fn lost_arenas(&self, reader: &ChunkReader) -> Vec<ArenaId> {
+        let is_silent =
+            |id: &ArenaId| reader.store().arenas(*id).is_ok_and(|arenas| arenas.is_empty());
+        let ids = self.broken.iter().filter(|(_, survivors)| survivors.is_empty());
+        let mut lost: Vec<ArenaId> = ids.map(|(id, _)| *id).collect();
+        lost.retain(|id| is_silent(id) || reader.store().arenas(*id).is_err());
+        lost
+    }
+
     /// What a reader can still read of an arena beyond parity, in the order of its slots; none for
     /// any other arena.
     pub(crate) fn survivors_of(&self, id: ArenaId) -> Option<Vec<(u32, &SummarySlot)>> {

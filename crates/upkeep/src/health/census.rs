@@ -202,7 +202,7 @@ pub fn missing_sequences(
         _ => greatest,
     };
     // What cannot be opened today may have any of them.
-    if list.unreadable.iter().any(|(_, error)| error.is_withheld()) {
+    if collections.are_withheld() || list.unreadable.iter().any(|(_, error)| error.is_withheld()) {
         return Vec::new();
     }
     // What is damaged, or of a newer program, is reported as that.
@@ -240,7 +240,8 @@ pub fn own_snapshot_gone(
     collections: &Collections,
 ) -> Option<SnapshotId> {
     let is_missing = |id: &SnapshotId| !exists(repository.backend(), &snapshot_object(*id));
-    own.newest.filter(|id| is_missing(id) && !collections.is_gone(*id))
+    let may_be_gone = |id: &SnapshotId| collections.are_withheld() || collections.is_gone(*id);
+    own.newest.filter(|id| is_missing(id) && !may_be_gone(id))
 }
 
 /// The last snapshot that a machine made, which the repository does not give back.
@@ -273,5 +274,5 @@ pub fn find_rolled_back(repository: &Repository, monitor: &dyn Monitor) -> Optio
         Err(_) => return None,
     };
     let collections = Collections::read(repository).ok()?;
-    (!collections.is_gone(newest)).then(|| gone(is_damaged))
+    (!collections.are_withheld() && !collections.is_gone(newest)).then(|| gone(is_damaged))
 }

@@ -1,5 +1,5 @@
 //! Rubbish that nothing needs: what is under the name of an arena, a key slot or a list of vouchers, and
-//! of which nothing can be read. Anybody who may store can leave it there, and so can a disk that was full.
+//! of which nothing can be read, or which is a copy of an object of another name. Anybody who may store can leave it there, and so can a disk that was full.
 //!
 //! It is taken away only if the medium gives every byte of it, twice the same; parity and the second copy
 //! were tried before. What is withheld, and what a newer program made, is left. An arena is rubbish only if
@@ -13,11 +13,11 @@ use strongroom_arena::{ArenaError, ArenaName, envelope};
 use strongroom_backend::{BackendError, ObjectName};
 use strongroom_base::{Monitor, SnapshotId};
 use strongroom_repository::objects::{
-    ASIDE_FOLDER, KEYS_FOLDER, VOUCHERS_FOLDER, expected, read_whole, twin,
+    ASIDE_FOLDER, KEYS_FOLDER, SNAPSHOTS_FOLDER, VOUCHERS_FOLDER, expected, read_whole, twin,
 };
 use strongroom_repository::{
     ChunkReader, Collections, Repository, RepositoryError, SnapshotList, Useless, find_useless,
-    list_sessions,
+    list_sessions, list_snapshots,
 };
 
 use super::mend::RepairOutcome;
@@ -48,6 +48,13 @@ pub fn plan_removals(
         why: why.clone(),
     });
     plan.steps.extend(steps);
+    let list = list_snapshots(repository)?;
+    // Nothing is lost with what the owner wants to go: the next prune removes it.
+    plan.steps.retain(|step| {
+        let name = step.object();
+        let id = name.file().parse().ok().filter(|_| name.folder() == SNAPSHOTS_FOLDER);
+        !matches!(step, RepairStep::Lost { .. }) || !id.is_some_and(|id| list.wishes.forget(id))
+    });
     plan_to_take_away(repository, plan)
 }
 
@@ -164,7 +171,8 @@ pub(super) fn take_arenas_away(
     Ok(())
 }
 
-/// Whether nothing of an object can be read, although the medium gives every byte, twice the same.
+/// Whether nothing of an object can be read, although the medium gives every byte, twice the same; or it
+/// is nothing but a copy of an object of another name.
 fn is_rubbish(repository: &Repository, name: &ObjectName) -> Result<bool, BackendError> {
     let Some(object) = bytes_given(repository, name)? else { return Ok(false) };
     if let Err(HeaderError::NewerVersion { .. }) = envelope::peek(&object) {
@@ -179,7 +187,18 @@ fn is_rubbish(repository: &Repository, name: &ObjectName) -> Result<bool, Backen
         Err(error) if error.is_not_found() || error.is_withheld() => return Ok(false),
         other => other?,
     };
-    Ok(again == object && matches!(fault, Some(Fault::Beyond { .. })))
+    Ok(again == object
+        && match fault {
+            Some(Fault::Beyond { .. }) => true,
+            Some(Fault::Swapped { rightful }) => is_copy_of(repository, &object, &rightful),
+            _ => false,
+        })
+}
+
+/// Whether these bytes are those of another object that is whole, so that nothing is lost with them.
+fn is_copy_of(repository: &Repository, object: &[u8], other: &ObjectName) -> bool {
+    let there = look_whole(repository.backend(), other, repository.config.arena_bytes);
+    there.is_ok_and(|(bytes, fault)| fault.is_none() && bytes == object)
 }
 
 /// Whether an object is whole and is not the arena that its name says, nor that of another name: no
@@ -203,8 +222,7 @@ fn is_no_arena(
         None => again == object && is_damaged(),
         // The other is whole, so this is nothing but a copy of it.
         Some(Fault::Swapped { rightful }) => {
-            let there = look_whole(repository.backend(), &rightful, arena_bytes);
-            there.is_ok_and(|(other, fault)| fault.is_none() && other == object)
+            again == object && is_copy_of(repository, &object, &rightful)
         }
         _ => false,
     })

@@ -1,7 +1,10 @@
 //! Removing from a replica what collections removed from the repository.
 //!
 //! An object that the repository lacks may be lost, so its absence is no reason to remove anything.
-//! What is: a verdict of the owner, which takes a key to read, or a later generation of an arena.
+//! What is: a verdict of the owner, which takes a key to read, and whose collection has ended. The
+//! replica has that verdict, or gets it first, so everything that it lacks is accounted for there too.
+//! What a collection removes that has not ended stays, arenas and their generations included, until the
+//! next mirror after its end.
 //! A replica that has something of its own is left alone, because no collection has asked what that
 //! needs.
 
@@ -30,6 +33,8 @@ pub struct MirrorPlan {
     pub collections: Vec<ObjectInfo>,
     /// What goes: snapshots, then what is said of them, then arenas.
     pub remove: Vec<ObjectInfo>,
+    /// The collection of the repository that is being carried out, if there is one: what it removes stays.
+    pub open: Option<u64>,
 }
 
 /// What was done.
@@ -73,14 +78,16 @@ fn plan(
     refuse_another(source, &**target)?;
     let collections = Collections::read(repository)?;
     refuse_own(source, &**target, &collections)?;
-    let mut plan = MirrorPlan { collections: ended(source)?, remove: Vec::new() };
+    let open = collections.open.as_ref().filter(|open| open.decided).map(|open| open.number);
+    let mut plan = MirrorPlan { collections: ended(source)?, remove: Vec::new(), open };
     let there: HashMap<ObjectName, u64> = names(&**target, COLLECTIONS_FOLDER)?;
-    plan.collections.retain(|info| !there.contains_key(&info.name));
+    plan.collections
+        .retain(|info| !there.contains_key(&info.name) && collections.has_ended(&info.name));
     for folder in [SNAPSHOTS_FOLDER, FORGOTTEN_FOLDER, REMARKS_FOLDER] {
         let objects = list(&**target, folder)?.into_iter();
         plan.remove.extend(objects.filter(|info| {
             let id = info.name.file().split('.').next().unwrap_or_default();
-            id.parse::<SnapshotId>().is_ok_and(|id| collections.is_gone(id))
+            id.parse::<SnapshotId>().is_ok_and(|id| collections.has_removed(id))
         }));
     }
     refuse_held(repository, target, &plan)?;
@@ -232,7 +239,8 @@ fn refuse_held(
     }
 }
 
-/// Arenas that a verdict removed, and generations of others of which the replica has a later one.
+/// Arenas that a verdict removed, and generations of others of which the replica has a later one: all of
+/// collections that have ended.
 fn old_arenas(
     repository: &Repository,
     target: &Arc<dyn Backend>,
@@ -253,6 +261,9 @@ fn old_arenas(
         let id = newest.name.id;
         let generations = there.generations(id);
         let known = here.generations(id);
+        if collections.is_at_work_on(id) {
+            continue;
+        }
         if collections.is_dead(id) {
             // What a verdict put off, or a snapshot of another copy needs, is still here.
             let is_gone = known.is_empty();

@@ -10,7 +10,9 @@ use strongroom_repository::objects::{
     ARRIVALS_FOLDER, COLLECTIONS_FOLDER, COPY, ENDED_FOLDER, FORGOTTEN_FOLDER, KEYS_FOLDER,
     REMARKS_FOLDER, SNAPSHOTS_FOLDER, VOUCHERS_FOLDER, expected,
 };
-use strongroom_repository::{RepositoryError, read_config, refuse_newer};
+use strongroom_repository::{
+    RepositoryError, Shown, WithheldFolder, read_config, refuse_newer, show,
+};
 
 /// At most this many verdicts of two places are compared: once they differ, all that follow do.
 const VERDICTS_COMPARED: usize = 8;
@@ -80,7 +82,7 @@ pub fn plan_replica(
     let present = Present::list(target, COLLECTIONS_FOLDER)?;
     plan.add(FolderPlan::of(COLLECTIONS_FOLDER, &listed, &present));
     for folder in FOLDERS_COPIED {
-        let listed = list(source, folder)?;
+        let (listed, _) = list_given(source, folder)?;
         plan.add(FolderPlan::of(folder, &listed, &Present::list(target, folder)?));
     }
     Ok(plan)
@@ -155,6 +157,20 @@ pub fn list(backend: &dyn Backend, folder: &str) -> Result<Vec<ObjectInfo>, Back
     let mut objects = backend.list(folder)?;
     objects.retain(|info| expected(&info.name).is_some());
     Ok(objects)
+}
+
+/// The same, as far as the place gives them: the order in which a copy is made depends on snapshots,
+/// arenas and collections alone.
+pub fn list_given(
+    backend: &dyn Backend,
+    folder: &str,
+) -> Result<(Vec<ObjectInfo>, Option<WithheldFolder>), BackendError> {
+    if !MIDDLE_FOLDERS.contains(&folder) {
+        return Ok((list(backend, folder)?, None));
+    }
+    let Shown { mut objects, withheld } = show(backend, folder)?;
+    objects.retain(|info| expected(&info.name).is_some());
+    Ok((objects, withheld))
 }
 
 /// Verdicts and ends of collections that have ended.
