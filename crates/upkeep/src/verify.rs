@@ -115,9 +115,9 @@ impl VerifyOutcome {
         self.withheld.iter().any(|(name, ..)| folders.contains(&name.as_str()))
     }
 
-    /// Whether nothing is wrong, as far as it could be read. What a newer program made is not wrong, and neither is what an
-    /// interrupted writer left. A sequence that no snapshot has stays missing for ever, so it is a
-    /// warning alone.
+    /// Whether nothing is wrong, as far as it could be read. What a newer program made is not wrong, and
+    /// neither is what an interrupted writer left. A sequence that no snapshot has stays missing for ever,
+    /// so it is a warning alone.
     pub fn is_sound(&self) -> bool {
         self.faults.iter().all(|(_, fault)| *fault == Fault::Unknown)
             && self.affected.is_empty()
@@ -126,10 +126,10 @@ impl VerifyOutcome {
     }
 
     /// What is wrong with what a snapshot needs, or with what is condemned: as long as there is any,
-    /// nothing is removed (nor as long as anything is withheld, [`Self::is_complete`]), because what is condemned may be needed to mend it. Everything that a
-    /// snapshot needs was asked for, so an arena of which nothing can be read is needed only if files
-    /// are not whole; and rubbish under the name of a key slot or a list of vouchers is needed by none.
-    /// What a removed snapshot needs is not condemned as long as it is not forgotten.
+    /// nothing is removed (nor as long as anything is withheld, [`Self::is_complete`]), because what is
+    /// condemned may be needed to mend it. Everything that a snapshot needs was asked for, so an arena of
+    /// which nothing can be read is needed only if files are not whole; and rubbish under the name of a
+    /// key slot or a list of vouchers is needed by none. What a removed snapshot needs is not condemned as long as it is not forgotten.
     pub fn forbids_removal(&self, condemned: &Selection) -> bool {
         let goes = |name: &ObjectName| {
             let id = name.file().parse::<SnapshotId>();
