@@ -425,7 +425,8 @@ fn hint_for_kind(kind: ErrorKind) -> Option<&'static str> {
         ErrorKind::Newer => "a newer Strongroom wrote this; it is not damaged: update this program",
         ErrorKind::PutOnly => "use the passphrase of a key that may read",
         ErrorKind::NoSpace => {
-            "free some space and run it again; snapshots made before are not affected"
+            "`strongroom prune` removes what is forgotten or condemned already; or free some space, and run it \
+             again; snapshots made before are not affected"
         }
         ErrorKind::Cache => {
             "the cache can be removed at any time; the next command builds it again"

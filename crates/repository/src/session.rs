@@ -83,15 +83,18 @@ impl<'r> Session<'r> {
     pub fn create(repository: &'r Repository, host: &str) -> Result<Self, RepositoryError> {
         repository.check_mode()?;
         repository.check_place()?;
-        let domain = repository.secret.domain_name();
-        if !domain.is_empty() && own_has_ended(repository)? {
-            return Err(RepositoryError::DomainEnded { domain: domain.to_owned() });
-        }
+        refuse_ended_domain(repository)?;
         let id = SnapshotId(random_array(&*repository.surroundings.entropy));
         let object = seal_session(repository, id, host);
         repository.backend().save_room();
         repository.backend().create(&session_object(id), &object)?;
         Ok(Self::new(repository, id, 0))
+    }
+
+    /// Fails if the owner has said meanwhile that the machine's domain has ended: what is committed then
+    /// would count for nothing.
+    pub fn check_domain(&self) -> Result<(), RepositoryError> {
+        refuse_ended_domain(self.repository)
     }
 
     /// Takes up a session whose snapshot was removed, to commit that again.
@@ -375,4 +378,12 @@ fn open_envelope(id: SnapshotId, object: &[u8]) -> Result<(u64, Vec<u8>), Reposi
     let name = snapshot_object(id);
     let (header, body, _) = opened.map_err(|source| RepositoryError::Object { name, source })?;
     Ok((header.origin.sequence, body))
+}
+
+fn refuse_ended_domain(repository: &Repository) -> Result<(), RepositoryError> {
+    let domain = repository.secret.domain_name();
+    match !domain.is_empty() && own_has_ended(repository)? {
+        true => Err(RepositoryError::DomainEnded { domain: domain.to_owned() }),
+        false => Ok(()),
+    }
 }

@@ -366,7 +366,7 @@ fn kept_1_6_a_bucket_that_sleeps_is_not_damaged() {
     is_silent(&far.run(&["ls", "latest"]).exits(8).warns("bring the objects back"));
     let target = far.world.path("target");
     let restore = ["restore", "latest", "--target", target.to_str().unwrap()];
-    is_silent(&far.run(&restore).exits(8).warns("bring the objects back"));
+    is_silent(&far.run(&restore).exits(8).warns("bring back what is archived"));
     for words in [&["verify"][..], &["verify", "--data"]] {
         is_silent(&far.run(words).exits(8).says("waiting in an archive: not checked"));
     }

@@ -154,6 +154,7 @@ impl Begun<'_> {
         }
         let committed = !options.dry_run && (made.is_part_worth || !made.stopped);
         if committed {
+            session.check_domain()?;
             session.commit(&snapshot)?;
             let domain = repository.secret.domain_name().to_owned();
             let committed = Snapshot { domain, ..snapshot.clone() };

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use strongroom_backend::{Backend, MemoryBackend, ObjectName};
 use strongroom_base::{Cancel, Silent, SnapshotId};
@@ -11,8 +12,8 @@ use strongroom_repository::{
     Repository, RepositoryError, Session, SnapshotList, SnapshotName, end_domain, find_snapshot,
     list_snapshots, read_snapshot,
 };
-use strongroom_testkit::Image;
 use strongroom_testkit::damage::names_in;
+use strongroom_testkit::{CallKind, Image, RecordingBackend};
 use strongroom_upkeep::{
     EndingOutcome, Fault, NewAccess, PruneOptions, Since, VerifyDepth, VerifyOutcome, add_key,
     carry_out_ending, forget, plan_ending, plan_removals, plan_repair, prune, repair, verify,
@@ -270,6 +271,27 @@ fn an_ended_domain_gets_no_key_stores_nothing_and_loses_its_slots() {
     run(&server, &options(&world.tree()), &Silent).unwrap();
     world.backup();
     assert_eq!(stolen.list().snapshots.len(), 4, "others store as before");
+}
+
+/// The domain ends while a backup of it is on: its snapshot would count for nothing, so it says that.
+#[test]
+fn a_backup_whose_domain_ends_meanwhile_is_no_success() {
+    let stolen = Stolen::new(4508);
+    let world = &stolen.world;
+    let owner = world.open();
+    let is_done = AtomicBool::new(false);
+    let acting = RecordingBackend::acting(world.objects.clone(), move |call| {
+        let is_begin = call.kind == CallKind::Create && call.name.starts_with("arenas/");
+        if is_begin && !is_done.swap(true, Ordering::Relaxed) {
+            let plan = plan_ending(&owner, "laptop", None, &[]).unwrap();
+            carry_out_ending(&owner, &plan).unwrap();
+        }
+    });
+    let machine = world.open_with(world.over(Arc::new(acting)), LAPTOP).unwrap();
+    world.mutate(9);
+    let refused = run(&machine, &options(&world.tree()), &Silent).unwrap_err().to_string();
+    assert!(refused.contains("the domain \"laptop\" has ended"), "{refused}");
+    assert_eq!((stolen.list().snapshots.len(), stolen.list().late.len()), (2, 0));
 }
 
 #[test]

@@ -213,8 +213,11 @@ pub fn missing_sequences(
         let sealed = sealed.iter().filter(|snapshot| unopened.contains(&snapshot.id));
         known.extend(sealed.map(|snapshot| snapshot.sequence));
     }
-    // A verdict does not know the sequence of a snapshot that could not be read.
-    let unknown = collections.gone().filter(|gone| gone.sequence == 0).count() as u64;
+    // A verdict does not know the sequence of a snapshot that could not be read, nor does anyone know
+    // that of one which is damaged and is to go.
+    let is_to_go = |(id, _): &&(SnapshotId, _)| list.wishes.forget(*id);
+    let to_go = list.unreadable.iter().filter(is_to_go).count();
+    let unknown = (collections.gone().filter(|gone| gone.sequence == 0).count() + to_go) as u64;
     let found = known.iter().filter(|sequence| (1..=end).contains(*sequence)).count() as u64;
     if end - found <= unknown {
         return Vec::new();

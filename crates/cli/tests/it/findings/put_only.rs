@@ -150,8 +150,13 @@ fn kept_9_the_domain_of_a_machine_ends() {
     assert_eq!(fs::read(world.restored(&world.of("latest")).join("file")).unwrap(), b"before");
     let run = world.say(&format!("ls {}", late[0])).exits(1);
     assert!(run.err.contains("domain"), "{}", run.err);
-    world.say("verify").exits(4).warns(&late[0]);
-    world.say("repair").exits(0).says("1 object taken away");
+    // It is no damage, and no verb forgets it unasked.
+    world.say("verify").exits(0).says("1 snapshot does not count");
+    world.say("repair").exits(0).says("nothing to repair");
+    world.say("forget --keep-last 1").exits(0);
+    assert_eq!(ids("--json snapshots --late"), late);
+    world.say("forget --late --dry-run").exits(0).says("1 snapshot would be forgotten");
+    world.say("forget --late").exits(0).says("1 snapshot");
     world.say("prune --max-unused 0").exits(0).says("removed 1 snapshot");
     world.say("verify --data").exits(0).says("no damage was found");
     assert_eq!(fs::read(world.restored(&world.of("latest")).join("file")).unwrap(), b"before");
