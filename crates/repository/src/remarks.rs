@@ -33,7 +33,7 @@ mod key {
     pub const REPLACES: u64 = 6;
 }
 
-/// A remark has a number at most so much greater than one that was there before.
+/// The greatest step from a number that was there before to that of a new remark.
 const STEP_MAX: u32 = 1 << 12;
 
 /// A snapshot that no rule and no wish removes.

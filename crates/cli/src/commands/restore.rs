@@ -128,7 +128,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         Exit::Damaged
     } else if !outcome.withheld.is_empty() {
         context.terminal.note(
-            "they are not damaged: bring back what is archived, or use credentials that may \
+            "no damage is known: bring back what is archived, or use credentials that may \
              read, and restore again: what is right already is not read again",
         );
         Exit::Withheld

@@ -154,7 +154,7 @@ impl Sources {
         }
     }
 
-    /// There is this name in a directory with so many above it.
+    /// There is this name in the directory at this depth.
     pub fn name(&mut self, depth: usize, name: &[u8]) {
         if let Some(last) = self.in_doubt.last_mut().filter(|last| last.depth == depth) {
             last.found += usize::from(last.names.iter().any(|known| known == name));

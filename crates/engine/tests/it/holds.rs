@@ -190,7 +190,7 @@ fn only_the_owner_says_something_of_a_snapshot() {
     assert!(!is_held(&repository, three));
 }
 
-/// What cannot be read may have been a hold, whatever else is said since.
+/// What cannot be read may have been a hold, also if something else is said since.
 #[test]
 fn a_damaged_remark_holds_until_the_owner_releases_it() {
     let (world, [one, two, _]) = three(10);
