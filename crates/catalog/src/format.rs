@@ -511,7 +511,8 @@ pub fn decode_map<'b>(
     Ok(())
 }
 
-fn decode_array<'b, T>(
+/// Reads an array of known length.
+pub fn decode_array<'b, T>(
     cbor: &mut Decoder<'b>,
     mut item: impl FnMut(&mut Decoder<'b>) -> Result<T, CborError>,
 ) -> Result<Vec<T>, CborError> {

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use minicbor::{Decoder, Encoder};
 use strongroom_base::keys::derive_object_key;
 use strongroom_base::{DomainId, SnapshotId, Timestamp};
-use strongroom_catalog::format::{decode_map, expect_array};
+use strongroom_catalog::format::{decode_array, decode_map, expect_array};
 use strongroom_catalog::{FormatError, Snapshot};
 
 use crate::error::RepositoryError;
@@ -145,19 +145,14 @@ impl Look {
             match number {
                 key::TIME => look.time = Timestamp(cbor.i64()?),
                 key::ARRIVALS => {
-                    for _ in 0..length(cbor)? {
-                        look.arrivals.push(decode_arrival(cbor)?);
-                    }
+                    look.arrivals = decode_array(cbor, decode_arrival)?;
                 }
                 key::ACCEPTED => {
-                    for _ in 0..length(cbor)? {
-                        look.accepted.push(SnapshotId(decode_id(cbor)?));
-                    }
+                    let accepted = |cbor: &mut Decoder<'_>| Ok(SnapshotId(decode_id(cbor)?));
+                    look.accepted = decode_array(cbor, accepted)?;
                 }
                 key::ENDED => {
-                    for _ in 0..length(cbor)? {
-                        look.ended.push(decode_ended(cbor)?);
-                    }
+                    look.ended = decode_array(cbor, decode_ended)?;
                 }
                 _ => cbor.skip()?,
             }
@@ -171,10 +166,6 @@ impl Look {
     }
 }
 
-fn length(cbor: &mut Decoder<'_>) -> Result<u64, minicbor::decode::Error> {
-    cbor.array()?.ok_or_else(|| minicbor::decode::Error::message("an array of unknown length"))
-}
-
 fn decode_arrival(cbor: &mut Decoder<'_>) -> Result<Arrival, minicbor::decode::Error> {
     expect_array(cbor, 4)?;
     Ok(Arrival {
@@ -186,10 +177,8 @@ fn decode_arrival(cbor: &mut Decoder<'_>) -> Result<Arrival, minicbor::decode::E
 }
 
 fn decode_ended(cbor: &mut Decoder<'_>) -> Result<(DomainId, u32), minicbor::decode::Error> {
-    match length(cbor)? {
-        2 => Ok((DomainId(decode_id(cbor)?), cbor.u32()?)),
-        _ => Err(minicbor::decode::Error::message("the end of a domain has two parts")),
-    }
+    expect_array(cbor, 2)?;
+    Ok((DomainId(decode_id(cbor)?), cbor.u32()?))
 }
 
 fn decode_id(cbor: &mut Decoder<'_>) -> Result<[u8; 16], minicbor::decode::Error> {

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use minicbor::{Decoder, Encoder};
 use strongroom_backend::ObjectName;
 use strongroom_base::{DomainId, SnapshotId, Timestamp};
-use strongroom_catalog::format::decode_map;
+use strongroom_catalog::format::{decode_array, decode_map};
 use strongroom_catalog::{FormatError, Snapshot};
 
 use crate::error::RepositoryError;
@@ -77,16 +77,14 @@ impl Ending {
                 key::TIME => ending.time = Timestamp(cbor.i64()?),
                 key::DOMAIN => ending.domain = cbor.str()?.to_owned(),
                 key::COUNTED => {
-                    for _ in 0..length(cbor)? {
-                        let id = cbor.bytes()?.try_into();
+                    let id = |cbor: &mut Decoder<'_>| {
                         let wrong = |_| minicbor::decode::Error::message("a name has 16 bytes");
-                        ending.counted.insert(SnapshotId(id.map_err(wrong)?));
-                    }
+                        Ok(SnapshotId(cbor.bytes()?.try_into().map_err(wrong)?))
+                    };
+                    ending.counted.extend(decode_array(cbor, id)?);
                 }
                 key::REPLACES => {
-                    for _ in 0..length(cbor)? {
-                        ending.replaces.insert(cbor.u32()?);
-                    }
+                    ending.replaces.extend(decode_array(cbor, |cbor| cbor.u32())?);
                 }
                 _ => cbor.skip()?,
             }
@@ -101,11 +99,6 @@ impl Ending {
             false => Err(FormatError::damaged("end of a domain", "a field or its end is missing")),
         }
     }
-}
-
-fn length(cbor: &mut Decoder<'_>) -> Result<u64, minicbor::decode::Error> {
-    let unknown = || minicbor::decode::Error::message("an array of unknown length");
-    cbor.array()?.ok_or_else(unknown)
 }
 
 /// What is said of one domain, by number.

@@ -8,7 +8,6 @@ mod arrivals;
 mod authorship;
 mod cache;
 mod claim;
-
 mod collections;
 pub mod config;
 mod drills;

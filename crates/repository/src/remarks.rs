@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use minicbor::{Decoder, Encoder};
 use strongroom_base::{SnapshotId, Timestamp};
-use strongroom_catalog::format::decode_map;
+use strongroom_catalog::format::{decode_array, decode_map};
 use strongroom_catalog::{FormatError, Snapshot};
 
 use crate::drills::{BootDrill, Drill};
@@ -118,7 +118,10 @@ impl Remark {
         let damaged = |detail: &dyn ToString| FormatError::damaged("remark", detail.to_string());
         decode_map(&mut cbor, |cbor, number| {
             match number {
-                key::LABELS => remark.labels = Some(decode_labels(cbor)?),
+                key::LABELS => {
+                    let label = |cbor: &mut Decoder<'_>| Ok(cbor.str()?.to_owned());
+                    remark.labels = Some(decode_array(cbor, label)?);
+                }
                 key::DESCRIPTION => remark.description = cbor.str()?.to_owned(),
                 key::HELD_FOR => {
                     remark.hold = Some(Hold { reason: cbor.str()?.to_owned(), until: None });
@@ -126,7 +129,10 @@ impl Remark {
                 key::HELD_UNTIL => until = Some(Timestamp(cbor.i64()?)),
                 key::DRILL => remark.drill = Some(Drill::decode(cbor, bytes)?),
                 key::BOOT => remark.boot = Some(BootDrill::decode(cbor, bytes)?),
-                key::REPLACES => remark.replaces = Some(decode_numbers(cbor)?),
+                key::REPLACES => {
+                    let known = decode_array(cbor, |cbor| cbor.u32())?;
+                    remark.replaces = Some(known.into_iter().collect());
+                }
                 newer => {
                     let start = cbor.position();
                     cbor.skip()?;
@@ -178,19 +184,6 @@ fn packed_numbers(numbers: &BTreeSet<u32>) -> Vec<u8> {
     };
     encode().expect("a vector takes all that is written to it");
     bytes
-}
-
-fn decode_numbers(cbor: &mut Decoder<'_>) -> Result<BTreeSet<u32>, minicbor::decode::Error> {
-    (0..length(cbor)?).map(|_| cbor.u32()).collect()
-}
-
-fn decode_labels(cbor: &mut Decoder<'_>) -> Result<Vec<String>, minicbor::decode::Error> {
-    (0..length(cbor)?).map(|_| cbor.str().map(str::to_owned)).collect()
-}
-
-fn length(cbor: &mut Decoder<'_>) -> Result<u64, minicbor::decode::Error> {
-    let none = || minicbor::decode::Error::message("no array of known length");
-    cbor.array()?.ok_or_else(none)
 }
 
 /// The remarks about one snapshot.

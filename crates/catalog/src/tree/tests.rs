@@ -1,7 +1,6 @@
 //! Trees come back entry for entry, and change little if little changed.
 
 use std::collections::BTreeMap;
-
 use std::sync::Arc;
 
 use proptest::prelude::*;
