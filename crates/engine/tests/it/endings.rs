@@ -169,12 +169,12 @@ fn kept_ed1_ends_that_two_copies_say_are_united() {
         world.assert_holds(&world.open(), *id, image, "brought together");
     }
     stolen.end(Some(Since::Snapshot(made[2].0)), &[]);
-    assert_eq!(ids(&stolen.list().late), [made[2].0].into(), "a later word replaces both");
+    assert_eq!(ids(&stolen.list().late), [made[2].0].into(), "a later one replaces both");
 }
 
-/// The last word is lost, with its copy: the one before would count again, and that is noticed.
+/// The last ending is lost, with its copy: the one before would count again, and that is noticed.
 #[test]
-fn kept_ed1_the_last_of_several_words_is_not_lost_unnoticed() {
+fn kept_ed1_the_last_of_several_endings_is_not_lost_unnoticed() {
     let stolen = Stolen::new(4507);
     let Stolen { world, made, .. } = &stolen;
     stolen.end(None, &[]);

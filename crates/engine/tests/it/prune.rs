@@ -23,20 +23,11 @@ use strongroom_upkeep::{
     plan_recovery, prune, remember, repair, replicate, verify,
 };
 
-use crate::world::{LAPTOP, PASSPHRASE, World, init_options, options, run, snapshot_ids};
+use crate::world::{ALL, LAPTOP, PASSPHRASE, World, init_options, options, run, snapshot_ids};
 
 /// Few and small files: each of some hundred rounds reads them all.
 const TREE: TreeOptions =
     TreeOptions { entries: 10, chunk_bytes: 6 << 10, file_bytes_max: 40 << 10 };
-
-/// Nothing that can be won is left.
-const ALL: PruneOptions = PruneOptions {
-    unused_percent_max: 0,
-    rewritten_max: None,
-    time_max: None,
-    patience: Duration::MAX,
-    dry_run: false,
-};
 
 /// A repository of several versions, some of them forgotten.
 struct History {

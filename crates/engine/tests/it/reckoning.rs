@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use strongroom_arena::{ArenaContent, ArenaName, CacheLimits, ListedArenas};
 use strongroom_backend::{Backend, MemoryBackend};
@@ -19,20 +18,11 @@ use strongroom_testkit::Image;
 use strongroom_testkit::damage::Objects;
 use strongroom_testkit::tree::{TreeOptions, grow, mutate};
 use strongroom_upkeep::{
-    Later, MirrorPlan, PruneOptions, PruneOutcome, VerifyDepth, defragment, forget, mirror,
-    plan_recovery, plan_repair, prune, prune_later, remember, repair, replicate, undo_prune,
-    verify,
+    Later, MirrorPlan, PruneOutcome, VerifyDepth, defragment, forget, mirror, plan_recovery,
+    plan_repair, prune, prune_later, remember, repair, replicate, undo_prune, verify,
 };
 
-use crate::world::World;
-
-const ALL: PruneOptions = PruneOptions {
-    unused_percent_max: 0,
-    rewritten_max: None,
-    time_max: None,
-    patience: Duration::MAX,
-    dry_run: false,
-};
+use crate::world::{ALL, World};
 
 /// A few arenas of it.
 const SMALL: TreeOptions =

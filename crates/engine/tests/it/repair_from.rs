@@ -1,7 +1,6 @@
 //! Repair from replicas: all that is lost here and whole there comes back, for few bytes.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use strongroom_arena::envelope::format::HEADER_BYTES;
 use strongroom_arena::{ArenaName, envelope};
@@ -11,22 +10,14 @@ use strongroom_repository::{Collections, RepositoryError};
 use strongroom_testkit::damage::{Objects, names_in};
 use strongroom_testkit::{Change, FaultPlan, FaultyBackend, Random};
 use strongroom_upkeep::{
-    FetchOutcome, Known, NewAccess, PruneOptions, VerifyDepth, add_key, fetch, fetch_needed,
-    forget, mirror, plan_fetch, plan_mirror, plan_repair, prune, remove_key, repair,
-    repair_objects, replicate, verify,
+    FetchOutcome, Known, NewAccess, VerifyDepth, add_key, fetch, fetch_needed, forget, mirror,
+    plan_fetch, plan_mirror, plan_repair, prune, remove_key, repair, repair_objects, replicate,
+    verify,
 };
 
 use crate::damage::{each_damage, scene};
 use crate::verify::check_all;
-use crate::world::{LAPTOP, World, init_options, options, run, snapshot_ids};
-
-const ALL: PruneOptions = PruneOptions {
-    unused_percent_max: 0,
-    rewritten_max: None,
-    time_max: None,
-    patience: Duration::MAX,
-    dry_run: false,
-};
+use crate::world::{ALL, LAPTOP, World, init_options, options, run, snapshot_ids};
 
 /// A repair as the program does it, with a key or without.
 fn repair_from(

@@ -1,7 +1,6 @@
 //! Reading with replicas: with any loss here, everything can be read.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use strongroom_backend::{Backend, MemoryBackend};
 use strongroom_base::{Cancel, Silent};
@@ -9,19 +8,10 @@ use strongroom_repository::WithReplicas;
 use strongroom_testkit::RecordingBackend;
 use strongroom_testkit::damage::{Objects, names_in};
 use strongroom_testkit::{CallKind, Calls, Change, FaultKind, FaultPlan, FaultyBackend};
-use strongroom_upkeep::{PruneOptions, forget, plan_repair, prune, repair, replicate};
+use strongroom_upkeep::{forget, plan_repair, prune, repair, replicate};
 
 use crate::damage::{check_readable, each_damage, scene};
-use crate::world::{World, snapshot_ids};
-
-/// Nothing that can be won is left.
-const ALL: PruneOptions = PruneOptions {
-    unused_percent_max: 0,
-    rewritten_max: None,
-    time_max: None,
-    patience: Duration::MAX,
-    dry_run: false,
-};
+use crate::world::{ALL, World, snapshot_ids};
 
 fn replica_of(objects: &Objects) -> Arc<MemoryBackend> {
     let target = Arc::new(MemoryBackend::new());

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use strongroom_arena::ArenaName;
 use strongroom_backend::{Backend, BackendError, MemoryBackend, ObjectName};
@@ -14,22 +13,14 @@ use strongroom_testkit::{
     CallKind, Calls, Change, FaultKind, FaultPlan, FaultyBackend, Image, RecordingBackend,
 };
 use strongroom_upkeep::{
-    CopyOutcome, MirrorOutcome, NewAccess, PruneOptions, add_key, forget, mirror, plan_mirror,
-    plan_replica, prune, remove_key, replicate,
+    CopyOutcome, MirrorOutcome, NewAccess, add_key, forget, mirror, plan_mirror, plan_replica,
+    prune, remove_key, replicate,
 };
 
 use crate::verify::check_all;
-use crate::world::{LAPTOP, World, init_options, snapshot_ids};
+use crate::world::{ALL, LAPTOP, World, init_options, snapshot_ids};
 
 /// All that can be removed is.
-const ALL: PruneOptions = PruneOptions {
-    unused_percent_max: 0,
-    rewritten_max: None,
-    time_max: None,
-    patience: Duration::MAX,
-    dry_run: false,
-};
-
 fn copy(source: &dyn Backend, target: &dyn Backend) -> Result<CopyOutcome, RepositoryError> {
     replicate(source, target, &Silent, &Cancel::new())
 }

@@ -1,28 +1,19 @@
 //! A repository over several stores: every verb works on it, and any store may vanish at any time.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use strongroom_backend::{Backend, MemoryBackend, StripedBackend};
 use strongroom_base::{Cancel, Silent, SnapshotId};
 use strongroom_repository::Repository;
 use strongroom_testkit::tree::{TreeOptions, grow, mutate};
 use strongroom_testkit::{FaultPlan, FaultyBackend, Image};
-use strongroom_upkeep::{PruneOptions, forget, prune, replicate};
+use strongroom_upkeep::{forget, prune, replicate};
 
 use crate::verify::check_all;
-use crate::world::{PASSPHRASE, World, init_options, options, run, snapshot_ids};
+use crate::world::{ALL, PASSPHRASE, World, init_options, options, run, snapshot_ids};
 
 const TREE: TreeOptions =
     TreeOptions { entries: 10, chunk_bytes: 6 << 10, file_bytes_max: 40 << 10 };
-
-const ALL: PruneOptions = PruneOptions {
-    unused_percent_max: 0,
-    rewritten_max: None,
-    time_max: None,
-    patience: Duration::MAX,
-    dry_run: false,
-};
 
 fn stores() -> Vec<Arc<MemoryBackend>> {
     (0..3).map(|_| Arc::new(MemoryBackend::new())).collect()

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use strongroom_arena::envelope::{self, HEADROOM};
 use strongroom_arena::{ArenaContent, ArenaName, CacheLimits, ListedArenas};
@@ -22,18 +21,9 @@ use strongroom_upkeep::{
 
 use crate::domains::put_only;
 use crate::restore::{into, run_restore};
-use crate::world::{LAPTOP, World, options, run};
+use crate::world::{ALL, LAPTOP, World, options, run};
 
 const DEPTHS: [VerifyDepth; 2] = [VerifyDepth::Structure, VerifyDepth::Data];
-
-/// Nothing that can be won is left.
-const ALL: PruneOptions = PruneOptions {
-    unused_percent_max: 0,
-    rewritten_max: None,
-    time_max: None,
-    patience: Duration::MAX,
-    dry_run: false,
-};
 
 /// Three versions of a tree, with deltas.
 fn history(seed: u64) -> World {

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use strongroom_arena::{CompressionLevel, Redundancy};
 use strongroom_backend::{Backend, MemoryBackend};
@@ -18,6 +19,7 @@ use strongroom_source::SourceOptions;
 use strongroom_testkit::damage::Objects;
 use strongroom_testkit::tree::{TreeOptions, grow, mutate};
 use strongroom_testkit::{Image, TickingClock};
+use strongroom_upkeep::PruneOptions;
 
 use crate::read_back::read_back;
 
@@ -28,6 +30,15 @@ pub const PASSPHRASE: &[u8] =
 /// That of a put-only key.
 pub const LAPTOP: &[u8] =
     b"strongroom-key-a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a572949ae1";
+
+/// A prune after which nothing is left that can be won.
+pub const ALL: PruneOptions = PruneOptions {
+    unused_percent_max: 0,
+    rewritten_max: None,
+    time_max: None,
+    patience: Duration::MAX,
+    dry_run: false,
+};
 
 /// Trees that make some ten arenas of [`init_options`].
 pub const TREE: TreeOptions =
