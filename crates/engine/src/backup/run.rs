@@ -144,18 +144,14 @@ impl<'r> Run<'r, '_> {
     ) -> Step {
         entry.write_path(&mut self.path);
         let path = self.path.as_os_str().as_bytes();
-        let is_given = match self.tally.sources.is_inside() {
-            true => {
-                self.tally.sources.enter_below(path, parents.len());
-                false
-            }
-            false => {
-                self.tally.sources.enter(path, parents.len());
-                true
-            }
-        };
+        let is_below = self.tally.sources.is_inside();
+        if is_below {
+            self.tally.sources.enter_below(path, parents.len());
+        } else {
+            self.tally.sources.enter(path, parents.len());
+        }
         let (name, mut metadata) = (entry.name().to_vec(), entry.metadata());
-        self.tally.sources.name(parents.len().wrapping_sub(1), &name);
+        self.tally.sources.name(parents.len(), &name);
         let above_devices = parents.last().and_then(|above| above.devices);
         let above = parents.last_mut();
         let found = above.and_then(|above| above.find(&name, self.tally.monitor));
@@ -185,7 +181,7 @@ impl<'r> Run<'r, '_> {
         let is_another = found.is_some_and(|it| it.entry().metadata.inode != metadata.inode);
         if let Some(tree) = tree
             && self.as_made.is_none()
-            && (is_unmounted || (is_given && is_another))
+            && (is_unmounted || (!is_below && is_another))
         {
             let names = first_names(tree, self.reader);
             let path = self.path.as_os_str().as_bytes();
@@ -201,7 +197,7 @@ impl<'r> Run<'r, '_> {
     fn note_name(&mut self, parents: &[ParentDirectory<'_>], path: &Path) {
         let names = path.components().filter(|part| matches!(part, Component::Normal(_))).count();
         if let Some(name) = path.file_name().filter(|_| names == parents.len()) {
-            self.tally.sources.name(parents.len() - 1, name.as_bytes());
+            self.tally.sources.name(parents.len(), name.as_bytes());
         }
     }
 
@@ -259,7 +255,7 @@ impl<'r> Run<'r, '_> {
         self.tally.monitor.working_on(&self.path);
         let (name, mut metadata) = (entry.name().to_vec(), entry.metadata());
         let before = directory.find(&name, self.tally.monitor);
-        self.tally.sources.name(depth - 1, &name);
+        self.tally.sources.name(depth, &name);
         self.note_source(&kind, metadata.size, before.map(TreeReader::entry));
         if let Some(made) = self.as_made {
             return self.leaf_as_made(made, before.map(TreeReader::entry).cloned(), entry, kind);

@@ -154,9 +154,9 @@ impl Sources {
         }
     }
 
-    /// There is this name in the directory at this depth.
+    /// There is an entry of this name, with this many directories above it.
     pub fn name(&mut self, depth: usize, name: &[u8]) {
-        if let Some(last) = self.in_doubt.last_mut().filter(|last| last.depth == depth) {
+        if let Some(last) = self.in_doubt.last_mut().filter(|last| last.depth + 1 == depth) {
             last.found += usize::from(last.names.iter().any(|known| known == name));
         }
     }
@@ -444,7 +444,7 @@ mod tests {
         found.enter(b"/a", 1);
         found.doubt(b"/a", 1, had.clone());
         for name in names {
-            found.name(1, name.as_bytes());
+            found.name(2, name.as_bytes());
             found.something();
         }
         let said = found.leave(1, || false);
