@@ -10,6 +10,7 @@ mod carry;
 mod choose;
 mod inventory;
 mod later;
+mod lost;
 mod reach;
 
 use std::collections::HashSet;
@@ -21,7 +22,7 @@ use strongroom_backend::BackendError;
 use strongroom_base::regimes::{Regime, reached_if};
 use strongroom_base::{ArenaId, Cancel, Monitor, Problem, Severity, SnapshotId, Timestamp};
 use strongroom_catalog::Snapshot;
-use strongroom_repository::objects::{SNAPSHOTS_FOLDER, list_objects};
+use strongroom_repository::objects::SNAPSHOTS_FOLDER;
 use strongroom_repository::{
     ArenaSlots, ChunkReader, Collections, Forgotten, ListedSession, Repository, RepositoryError,
     Selection, SnapshotList, Wishes, create_plan, create_verdict, end_session, list_sessions,
@@ -29,11 +30,8 @@ use strongroom_repository::{
 };
 
 use crate::forget::look;
-use crate::health::census::Census;
-use crate::health::lost::LostSnapshot;
 use crate::reader::reader_of_everything;
 use crate::reckoning::{Condemned, reckon};
-use crate::repair::find_removed;
 use crate::room::with_kept_room;
 pub use carry::Carried;
 use carry::{Way, carry_out, put_off, sweep};
@@ -41,6 +39,7 @@ use choose::Doomed;
 pub use choose::Worth;
 use inventory::Inventory;
 pub use later::{Later, Undone, prune_later, undo_prune};
+use lost::{Removed, find_lost};
 use reach::Reach;
 
 /// How a repository is pruned.
@@ -323,7 +322,9 @@ impl Collector<'_> {
     ) -> Result<(Selection, Worth), RepositoryError> {
         let (repository, store) = (self.repository, self.reader.store());
         reach.list_arenas(repository.backend(), collections)?;
-        let (lost, let_go) = self.find_lost(&reach.inventory)?;
+        let found =
+            find_lost(repository, &self.reader, &reach.inventory, self.monitor, self.cancel)?;
+        let Removed { lost, let_go } = found;
         let sessions = list_sessions(self.repository)?.into_iter().map(|session| session.id);
         let sessions: HashSet<SnapshotId> = sessions.collect();
         let wishes = Wishes::read(self.repository)?;
@@ -365,51 +366,6 @@ impl Collector<'_> {
             sequence: lost.sequence,
         }));
         Ok((Selection { snapshots, slots }, worth))
-    }
-
-    /// Snapshots that were removed: first those that were never forgotten, which a repair can still
-    /// commit again, so what they need stays; then those that the owner lets go.
-    fn find_lost(
-        &self,
-        inventory: &Inventory,
-    ) -> Result<(Vec<LostSnapshot>, Vec<LostSnapshot>), RepositoryError> {
-        let Self { repository, reader, monitor, cancel, .. } = self;
-        let wishes = Wishes::read(repository)?;
-        let mut census = Census::of_listing(&list_objects(repository.backend())?);
-        for holding in inventory.arenas().iter().filter(|holding| !holding.is_frozen) {
-            census.note(&holding.name.object(), holding.origin);
-        }
-        let find = || -> Result<Vec<LostSnapshot>, RepositoryError> {
-            let mut found = find_removed(repository, reader, &census, *monitor, cancel)?;
-            found.retain(|lost| lost.was_committed);
-            Ok(found)
-        };
-        let first = find()?;
-        // A listing may show a later snapshot and not the one before it, for a moment.
-        let mut again = if first.is_empty() { Vec::new() } else { find()? };
-        again.retain(|lost| first.contains(lost));
-        let (let_go, lost): (Vec<_>, Vec<_>) =
-            again.into_iter().partition(|lost| wishes.forget(lost.id));
-        for lost in &lost {
-            if lost.is_spoilt {
-                let (what, why) = (format!("snapshot {}", lost.id), lost.why_gone().to_owned());
-                return Err(RepositoryError::NotCollectable { what, why });
-            }
-            let message = format!(
-                "snapshot {}, sequence {}, {}: what it needs stays. `strongroom repair` commits it \
-                 again; if it was forgotten in another copy of the repository, `strongroom forget {}`",
-                lost.id.short(),
-                lost.sequence,
-                lost.why_gone(),
-                lost.id
-            );
-            self.monitor.problem(Problem {
-                severity: Severity::Warning,
-                path: None,
-                message: &message,
-            });
-        }
-        Ok((lost, let_go))
     }
 
     /// C4 and C5: the sessions that were there after the plan, each of them ended or decided,
