@@ -272,7 +272,7 @@ class Repository:
 
     def counted_of_ended(self) -> dict:
         """The snapshots that count, of each domain that has ended: ended.md."""
-        words = {}
+        endings = {}
         for path in (self.path / "ended").glob("*"):
             try:
                 name = path.name.removesuffix(".copy")
@@ -280,11 +280,11 @@ class Repository:
                 opened = self.owners_own(path, "ended/" + name, ENDING, bytes.fromhex(domain))
                 fields = Cbor(opened).value()
                 if self.keys.domain_id(fields[1]).hex() == domain:
-                    words.setdefault(fields[1], {})[int(number)] = fields
+                    endings.setdefault(fields[1], {})[int(number)] = fields
             except (Damaged, OSError, ValueError) as error:
                 print(f"{path}: {error}", file=sys.stderr)
         counted = {}
-        for name, said in words.items():
+        for name, said in endings.items():
             replaced = {number for fields in said.values() for number in fields[3]}
             last = [fields for number, fields in said.items() if number not in replaced]
             counted[name] = {bytes(one) for fields in last for one in fields[2]}

@@ -103,7 +103,7 @@ pub struct Look {
     pub arrivals: Vec<Arrival>,
     /// Snapshots that are right, though there was a doubt.
     pub accepted: Vec<SnapshotId>,
-    /// What the owner had said by then of the ends of domains, by domain and number: so that no word
+    /// What the owner had said by then of the ends of domains, by domain and number: so that none
     /// gets lost unnoticed.
     pub ended: Vec<(DomainId, u32)>,
 }

@@ -103,32 +103,32 @@ impl Ending {
 
 /// What is said of one domain, by number.
 #[derive(Debug, Clone, Default)]
-struct Words(BTreeMap<u32, Ending>);
+struct Said(BTreeMap<u32, Ending>);
 
-impl Words {
+impl Said {
     /// Whether one was read, or replaced by one that was.
     fn know(&self, number: u32) -> bool {
         self.0.contains_key(&number) || self.replaced().any(|replaced| replaced == number)
     }
 
     fn replaced(&self) -> impl Iterator<Item = u32> {
-        self.0.values().flat_map(|word| word.replaces.iter().copied())
+        self.0.values().flat_map(|ending| ending.replaces.iter().copied())
     }
 
     /// Those that no other replaces.
     fn last(&self) -> BTreeMap<u32, &Ending> {
         let replaced: BTreeSet<u32> = self.replaced().collect();
-        let words = self.0.iter().filter(|(number, _)| !replaced.contains(number));
-        words.map(|(number, word)| (*number, word)).collect()
+        let last = self.0.iter().filter(|(number, _)| !replaced.contains(number));
+        last.map(|(number, ending)| (*number, ending)).collect()
     }
 
     /// Those that no other replaces, as one: it counts what any of them counts.
     fn united(&self) -> Option<Ending> {
         let last = self.last();
         let mut united = (*last.values().next()?).clone();
-        for word in last.into_values() {
-            united.time = united.time.max(word.time);
-            united.counted.extend(&word.counted);
+        for ending in last.into_values() {
+            united.time = united.time.max(ending.time);
+            united.counted.extend(&ending.counted);
         }
         united.replaces = self.0.keys().copied().chain(self.replaced()).collect();
         Some(united)
@@ -140,7 +140,7 @@ impl Words {
 pub struct Endings {
     /// By the name of the domain, what counts.
     of: BTreeMap<String, Ending>,
-    words: BTreeMap<DomainId, Words>,
+    said: BTreeMap<DomainId, Said>,
     /// The folder may be withheld, or what is said in it of a domain.
     withheld: Option<WithheldFolder>,
 }
@@ -154,19 +154,19 @@ impl Endings {
         let mut endings = Self { withheld: shown.withheld.clone(), ..Self::default() };
         for (domain, numbers) in numbers_in(shown) {
             let mut withheld = None;
-            let mut words = Words::default();
+            let mut said = Said::default();
             for number in numbers {
-                let word = read_one(repository, ending_name(domain, number), &mut withheld);
-                if let Some(word) = word.filter(|word| owner.domain_id(&word.domain) == domain) {
-                    words.0.insert(number, word);
+                let ending = read_one(repository, ending_name(domain, number), &mut withheld);
+                if let Some(ending) = ending.filter(|it| owner.domain_id(&it.domain) == domain) {
+                    said.0.insert(number, ending);
                 }
             }
             // It may say that what is here does not count, or that it does.
             endings.withheld = endings.withheld.or(withheld);
-            if let Some(united) = words.united() {
+            if let Some(united) = said.united() {
                 endings.of.insert(united.domain.clone(), united);
             }
-            endings.words.insert(domain, words);
+            endings.said.insert(domain, said);
         }
         Ok(endings)
     }
@@ -186,18 +186,18 @@ impl Endings {
         self.of.values()
     }
 
-    /// The domain and number of each word that counts.
-    pub fn words(&self) -> impl Iterator<Item = (DomainId, u32)> {
-        let of_domain = |(domain, words): (&DomainId, &Words)| {
+    /// The domain and number of each ending that none replaces.
+    pub fn last(&self) -> impl Iterator<Item = (DomainId, u32)> {
+        let of_domain = |(domain, said): (&DomainId, &Said)| {
             let domain = *domain;
-            words.last().into_keys().map(move |number| (domain, number)).collect::<Vec<_>>()
+            said.last().into_keys().map(move |number| (domain, number)).collect::<Vec<_>>()
         };
-        self.words.iter().flat_map(of_domain)
+        self.said.iter().flat_map(of_domain)
     }
 
-    /// Whether a word was read, or replaced by one that was.
+    /// Whether an ending was read, or replaced by one that was.
     pub fn know(&self, domain: DomainId, number: u32) -> bool {
-        self.words.get(&domain).is_some_and(|words| words.know(number))
+        self.said.get(&domain).is_some_and(|said| said.know(number))
     }
 
     /// Whether a snapshot does not count, because its domain has ended without it.
@@ -242,7 +242,7 @@ fn read_one(
 }
 
 /// Says of a domain that it has ended, and which of its snapshots count. What was said of it before
-/// does not count any more; nor do the words with these numbers, which were lost.
+/// does not count any more; nor do the endings with these numbers, which were lost.
 ///
 /// # Errors
 ///
@@ -333,29 +333,29 @@ mod tests {
     }
 
     #[test]
-    fn words_that_none_replaces_count_together() {
-        let word = |byte, replaces: &[u32]| Ending {
+    fn endings_that_none_replaces_count_together() {
+        let ending = |byte, replaces: &[u32]| Ending {
             time: Timestamp(i64::from(byte)),
             domain: "laptop".to_owned(),
             counted: [SnapshotId([byte; 16])].into(),
             replaces: replaces.iter().copied().collect(),
         };
-        let united = |words: &[(u32, Ending)]| Words(words.iter().cloned().collect()).united();
-        let counted = |words: &[(u32, Ending)]| -> Vec<u8> {
-            let united = united(words).unwrap();
+        let united = |endings: &[(u32, Ending)]| Said(endings.iter().cloned().collect()).united();
+        let counted = |endings: &[(u32, Ending)]| -> Vec<u8> {
+            let united = united(endings).unwrap();
             united.counted.iter().map(|id| id.0[0]).collect()
         };
         assert_eq!(united(&[]), None);
-        let (first, second) = ((70, word(1, &[])), (5, word(2, &[70])));
+        let (first, second) = ((70, ending(1, &[])), (5, ending(2, &[70])));
         assert_eq!(counted(&[first.clone(), second.clone()]), [2], "the second replaces the first");
         // Said in another copy, which knew the first alone.
-        let beside = (9, word(3, &[70]));
+        let beside = (9, ending(3, &[70]));
         let all = [first, second, beside];
         assert_eq!(counted(&all), [2, 3]);
         let united = united(&all).unwrap();
         assert_eq!((united.time, united.replaces), (Timestamp(3), [5, 9, 70].into()));
-        let words = Words([(6, word(4, &[5, 9, 70]))].into());
-        assert!(words.know(6) && words.know(70) && !words.know(71));
+        let said = Said([(6, ending(4, &[5, 9, 70]))].into());
+        assert!(said.know(6) && said.know(70) && !said.know(71));
     }
 
     #[test]

@@ -108,7 +108,7 @@ pub(crate) fn numbered_of(file: &str) -> Option<(SnapshotId, u32)> {
     (parsed > 0 && parsed.to_string() == number).then_some((snapshot, parsed))
 }
 
-/// The object of what the owner says of the end of a domain, by the number of the word.
+/// The object of what the owner says of the end of a domain, by the number of the ending.
 pub fn ending_name(domain: DomainId, number: u32) -> ObjectName {
     numbered_name(ENDED_FOLDER, SnapshotId(domain.0), number)
 }

@@ -39,8 +39,8 @@ pub fn look(
     let mut arrivals = Arrivals::read(repository)?;
     refuse_lost_endings(list, &arrivals)?;
     let mut look = new_look(&foreign, &arrivals, repository.surroundings.clock.now());
-    look.ended = list.endings.words().collect();
-    let is_news = !look.ended.iter().all(|word| arrivals.ended().contains(word));
+    look.ended = list.endings.last().collect();
+    let is_news = !look.ended.iter().all(|ending| arrivals.ended().contains(ending));
     if !look.arrivals.is_empty() || is_news {
         // If the looks are withheld, all is seen for the first time, which keeps it.
         match is_rehearsal || arrivals.withheld().is_some() {
@@ -56,7 +56,7 @@ pub fn look(
 pub fn record_endings(repository: &Repository, list: &SnapshotList) -> Result<(), RepositoryError> {
     let mut arrivals = Arrivals::read(repository)?;
     let mut look = new_look(&foreign(list), &arrivals, repository.surroundings.clock.now());
-    look.ended = list.endings.words().collect();
+    look.ended = list.endings.last().collect();
     arrivals.record(repository, &look)
 }
 
@@ -70,7 +70,7 @@ pub fn accept(
     let mut arrivals = Arrivals::read(repository)?;
     let now = repository.surroundings.clock.now();
     let mut look = new_look(&foreign(list), &arrivals, now);
-    look.ended = list.endings.words().collect();
+    look.ended = list.endings.last().collect();
     let own = list.snapshots.iter().filter(|snapshot| {
         let is_unseen = arrivals.seen(snapshot.id).is_none();
         snapshot.domain.is_empty() && snapshots.contains(&snapshot.id) && is_unseen
