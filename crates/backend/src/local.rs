@@ -14,8 +14,8 @@
 //! machine. So [`Backend::sweep`] can distinguish an abandoned file from one in use without a
 //! clock. If the file system has no locks, or another machine wrote the file, it is left alone.
 //!
-//! What root makes in a folder that belongs to another user is given to that user: files are private to
-//! their owner, so a single `sudo strongroom prune` would lock the user out of the repository.
+//! Files and folders that root makes in a place of another user are given to that user: files are private
+//! to their owner, so a single `sudo strongroom prune` would lock the user out of the repository.
 //!
 //! Every process that may write into the folder can put a directory, a FIFO or a device under an
 //! object's name. Such a thing is listed, and reading it fails at once with
@@ -459,7 +459,7 @@ struct Owner {
 }
 
 impl Owner {
-    /// None if it cannot be said.
+    /// The owner of a file; none if it cannot be said.
     fn of(file: &impl AsFd) -> Option<Self> {
         let stat = rustix::fs::fstat(file).ok()?;
         Some(Self { user: Uid::from_raw(stat.st_uid), group: Gid::from_raw(stat.st_gid) })

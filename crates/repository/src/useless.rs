@@ -208,9 +208,9 @@ fn is_read_whole(repository: &Repository, at: &ObjectName) -> bool {
     read.is_ok_and(|object| object.refused_bytes == 0)
 }
 
-/// Whether the owner made it for another name, where it is missing: a person has moved it, and can move it
-/// back. If that name has its object, this is only a copy of it, and no use under this name; so is the plan
-/// of a collection that has ended, which was removed.
+/// Whether the owner made it for another name, and no object has that name: a person has moved it, and can
+/// move it back. Otherwise it is only a copy, and of no use under this name; so is the plan of a collection
+/// that has ended, which was removed.
 fn is_displaced(repository: &Repository, at: &ObjectName) -> Result<bool, RepositoryError> {
     let object = match read_whole(repository.backend(), at, repository.config.arena_bytes) {
         Ok(object) => object,

@@ -129,7 +129,8 @@ impl VerifyOutcome {
     /// nothing is removed (nor as long as anything is withheld, [`Self::is_complete`]), because what is
     /// condemned may be needed to mend it. Everything that a snapshot needs was asked for, so an arena of
     /// which nothing can be read is needed only if files are not whole; and rubbish under the name of a
-    /// key slot or a list of vouchers is needed by none. What a removed snapshot needs is not condemned as long as it is not forgotten.
+    /// key slot or a list of vouchers is needed by none. What a removed snapshot needs is not condemned
+    /// as long as it is not forgotten.
     pub fn forbids_removal(&self, condemned: &Selection) -> bool {
         let goes = |name: &ObjectName| {
             let id = name.file().parse::<SnapshotId>();

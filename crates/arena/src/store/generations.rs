@@ -193,8 +193,7 @@ impl ArenaStore {
     }
 
     /// Calls `read` with the other generations of an arena, greatest first; those that only replicas
-    /// have come last. `error` is why the one
-    /// that was tried cannot be read; it is returned if none can.
+    /// have come last. `error` is why the one that was tried cannot be read; it is returned if none can.
     ///
     /// The arenas are listed once, and again when one is missing that was known to exist: it was
     /// rewritten since.

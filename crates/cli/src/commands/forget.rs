@@ -381,8 +381,8 @@ fn named_ones<'s>(
     Ok((judged, unreadable))
 }
 
-/// Those of the names that are the whole ids of snapshots which were removed without having been
-/// forgotten, and the other names.
+/// The snapshots that were removed without having been forgotten, of which a name is the whole id; and the
+/// other names.
 fn removed_ones(
     context: &Context,
     repository: &Repository,

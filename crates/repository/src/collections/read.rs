@@ -283,7 +283,7 @@ impl Collections {
     }
 
     /// Whether a collection that has ended removed a snapshot. One that has not may be carried out in
-    /// part: what it removes is accounted for only in the place where it was decided.
+    /// part: only the place that decided it accounts for what it removes.
     pub fn has_removed(&self, snapshot: SnapshotId) -> bool {
         let open = self.open.as_ref();
         self.is_gone(snapshot)

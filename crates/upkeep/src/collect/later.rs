@@ -20,8 +20,8 @@ use crate::reader::reader_of_everything;
 use crate::room::with_kept_room;
 use crate::verify::{VerifyDepth, VerifyOutcome, verify};
 
-/// Removes what an earlier prune condemned, if nothing that snapshots need is damaged, and condemns what no snapshot
-/// needs now. The next prune removes it.
+/// Removes what an earlier prune condemned, if nothing that snapshots need is damaged, and condemns what
+/// no snapshot needs now. The next prune removes it.
 ///
 /// # Errors
 ///

@@ -1,5 +1,6 @@
 //! Rubbish that nothing needs: what is under the name of an arena, a key slot or a list of vouchers, and
-//! of which nothing can be read, or which is a copy of an object of another name. Anybody who may store can leave it there, and so can a disk that was full.
+//! of which nothing can be read, or which is a copy of an object of another name. Anybody who may store
+//! can leave it there, and so can a disk that was full.
 //!
 //! It is taken away only if the medium gives every byte of it, twice the same; parity and the second copy
 //! were tried before. What is withheld, and what a newer program made, is left. An arena is rubbish only if
