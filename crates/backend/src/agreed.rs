@@ -305,6 +305,10 @@ impl Backend for AgreedBackend {
         self.inner.mend()
     }
 
+    fn lacking(&self, reads_all: bool) -> Result<u64, BackendError> {
+        self.inner.lacking(reads_all)
+    }
+
     fn complaint(&self) -> Option<String> {
         self.inner.complaint()
     }

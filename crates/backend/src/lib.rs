@@ -102,6 +102,12 @@ pub trait Backend: Send + Sync {
         Ok(0)
     }
 
+    /// How many objects single stores of the place lack, if it consists of several: [`Self::mend`]
+    /// makes them again. With `reads_all` also those of which a store has other bytes.
+    fn lacking(&self, _reads_all: bool) -> Result<u64, BackendError> {
+        Ok(0)
+    }
+
     /// What is wrong with the place, if it can be used all the same.
     fn complaint(&self) -> Option<String> {
         None

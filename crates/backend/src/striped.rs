@@ -89,6 +89,16 @@ enum Found {
     Large(Arc<Index>),
 }
 
+/// What a store lacks of an object.
+struct Lack {
+    name: ObjectName,
+    found: Found,
+    /// Whether it has what is stored under the name itself.
+    has_own: bool,
+    /// Whether it has its piece, if there are pieces.
+    has_piece: bool,
+}
+
 impl StripedBackend {
     /// Opens a set of stores in any order; `None` if none of them is a member of one. Of the stores
     /// that cannot be reached, there is none in `stores`.
@@ -223,12 +233,26 @@ impl StripedBackend {
         let most = self.shape.index_bytes() + 1;
         self.first(name, |store| {
             let start = store.read(name, 0, most)?;
-            match Index::unpack(&start).filter(|index| index.shape == self.shape) {
+            match self.index_in(&start).or_else(|| self.index_beside(name, &start)) {
                 Some(index) => Ok(Found::Large(self.keep(name, index))),
                 None if start.len() < most => Ok(Found::Small(start.len() as u64)),
                 None => store.size(name).map(Found::Small),
             }
         })
+    }
+
+    /// The index in what a store has under a name.
+    fn index_in(&self, bytes: &[u8]) -> Option<Index> {
+        Index::unpack(bytes).filter(|index| index.shape == self.shape)
+    }
+
+    /// The index that another store has, where the bytes of one are no longer an index. What is longer
+    /// was none.
+    fn index_beside(&self, name: &ObjectName, bytes: &[u8]) -> Option<Index> {
+        let most = self.shape.index_bytes();
+        let others = self.there().filter(|_| bytes.len() <= most);
+        let mut read = others.filter_map(|store| store.read(name, 0, most + 1).ok());
+        read.find_map(|bytes| self.index_in(&bytes))
     }
 
     fn keep(&self, name: &ObjectName, index: Index) -> Arc<Index> {
@@ -344,44 +368,72 @@ impl StripedBackend {
         self.remove_pieces(&holders, pieces)
     }
 
-    /// Makes again in a store what it lacks. Returns how many objects that were.
-    fn fill(&self, store: &Store, number: usize) -> Result<u64, BackendError> {
-        let mut made = 0;
-        let has: HashMap<ObjectName, u64> =
-            store.list(PIECES)?.into_iter().map(|info| (info.name, info.bytes)).collect();
+    /// What a store lacks: objects, and pieces of objects; a piece with other bytes only if all are
+    /// read.
+    fn lacks(
+        &self,
+        store: &Store,
+        number: usize,
+        reads_all: bool,
+    ) -> Result<Vec<Lack>, BackendError> {
+        let mut lacks = Vec::new();
+        let lengths = |listed: Vec<ObjectInfo>| -> HashMap<ObjectName, u64> {
+            listed.into_iter().map(|info| (info.name, info.bytes)).collect()
+        };
+        let pieces = lengths(store.list(PIECES)?);
         for folder in FOLDERS {
-            let own: HashMap<ObjectName, u64> =
-                store.list(folder)?.into_iter().map(|info| (info.name, info.bytes)).collect();
-            for info in self.list(folder)? {
-                let name = &info.name;
-                let object = match self.look(name) {
+            let own = lengths(store.list(folder)?);
+            for ObjectInfo { name, .. } in self.list(folder)? {
+                let found = match self.look(&name) {
                     Err(error) if error.is_not_found() => continue,
                     other => other?,
                 };
-                if let Found::Large(index) = &object {
-                    let pieces = pieces_name(name, index);
-                    if has.get(&pieces) != Some(&index.piece_bytes()) {
-                        let whole = match self.read_whole(name, index) {
-                            // What is left of one object does not keep the others from coming back.
-                            Err(error) if error.is_not_found() || error.is_damage() => {
-                                self.drop_rest(name, &pieces)?;
-                                continue;
-                            }
-                            other => other?,
-                        };
-                        let (_, mut all) = cut(&whole, self.shape);
-                        store.replace(&pieces, &all.swap_remove(number))?;
-                        made += 1;
-                    }
-                }
-                let bytes = match object {
-                    Found::Large(index) => index.pack(),
-                    Found::Small(_) => self.first(name, |store| read_all(&**store, name))?,
+                let bytes = match &found {
+                    Found::Small(bytes) => *bytes,
+                    Found::Large(index) => index.pack().len() as u64,
                 };
-                if own.get(name) != Some(&(bytes.len() as u64)) {
-                    store.replace(name, &bytes)?;
-                    made += 1;
+                let has_own = own.get(&name) == Some(&bytes);
+                let has_piece = match &found {
+                    Found::Small(_) => true,
+                    Found::Large(index) => {
+                        let piece = pieces_name(&name, index);
+                        pieces.get(&piece) == Some(&index.piece_bytes())
+                            && (!reads_all || is_right(store, &piece, index, number)?)
+                    }
+                };
+                if !has_own || !has_piece {
+                    lacks.push(Lack { name, found, has_own, has_piece });
                 }
+            }
+        }
+        Ok(lacks)
+    }
+
+    /// Makes again in a store what it lacks. Returns how many objects that were.
+    fn fill(&self, store: &Store, number: usize) -> Result<u64, BackendError> {
+        let mut made = 0;
+        for Lack { name, found, has_own, has_piece } in self.lacks(store, number, true)? {
+            if let (Found::Large(index), false) = (&found, has_piece) {
+                let pieces = pieces_name(&name, index);
+                let whole = match self.read_whole(&name, index) {
+                    // What is left of one object does not keep the others from coming back.
+                    Err(error) if error.is_not_found() || error.is_damage() => {
+                        self.drop_rest(&name, &pieces)?;
+                        continue;
+                    }
+                    other => other?,
+                };
+                let (_, mut all) = cut(&whole, self.shape);
+                store.replace(&pieces, &all.swap_remove(number))?;
+                made += 1;
+            }
+            if !has_own {
+                let bytes = match &found {
+                    Found::Large(index) => index.pack(),
+                    Found::Small(_) => self.first(&name, |store| read_all(&**store, &name))?,
+                };
+                store.replace(&name, &bytes)?;
+                made += 1;
             }
         }
         Ok(made)
@@ -591,6 +643,21 @@ impl Backend for StripedBackend {
         Ok(made)
     }
 
+    fn lacking(&self, reads_all: bool) -> Result<u64, BackendError> {
+        let mut lacking = 0;
+        for (number, store) in self.stores.iter().enumerate() {
+            let Some(store) = store else { continue };
+            for lack in self.lacks(store, number, reads_all)? {
+                // A writer may have been on its way from store to store, or removed it everywhere.
+                self.indexes().remove(&lack.name);
+                let is_there = self.size(&lack.name).is_ok();
+                let came = lack.has_piece && store.size(&lack.name).is_ok();
+                lacking += u64::from(is_there && !came);
+            }
+        }
+        Ok(lacking)
+    }
+
     fn complaint(&self) -> Option<String> {
         let (missing, all) = (self.missing(), self.shape.stores());
         (missing > 0).then(|| {
@@ -617,6 +684,20 @@ impl Backend for StripedBackend {
 
     fn folder(&self) -> Option<&Path> {
         None
+    }
+}
+
+/// Whether the piece that a store has is the one that the index means.
+fn is_right(
+    store: &Store,
+    piece: &ObjectName,
+    index: &Index,
+    number: usize,
+) -> Result<bool, BackendError> {
+    match read_all(&**store, piece) {
+        Ok(bytes) => Ok(index.is_piece(number, &bytes)),
+        Err(error) if error.is_not_found() || error.is_damage() => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

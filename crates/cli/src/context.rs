@@ -26,6 +26,7 @@ use crate::paint::When;
 use crate::passphrase::{Passphrase, PassphraseArgs};
 use crate::profile::{Chosen, ProfileArgs};
 use crate::terminal::{Events, Terminal};
+use crate::used_places;
 
 /// The options of every command.
 #[derive(Debug, Clone, clap::Args)]
@@ -217,9 +218,24 @@ impl Context {
         Ok(parse_place(text)?.open(&self.settings())?)
     }
 
-    /// Another place, which is made if it does not exist.
-    pub fn made_place(&self, text: &OsStr) -> Result<Arc<dyn Backend>, CliError> {
-        Ok(parse_place(text)?.create(&self.settings())?)
+    /// The place of a replica, which is made if it does not exist; unless one was there, except with
+    /// `anew`.
+    pub fn replica_place(&self, text: &OsStr, anew: bool) -> Result<Arc<dyn Backend>, CliError> {
+        let place = parse_place(text)?;
+        if !anew && used_places::is_remembered(&place) {
+            let there = place.open(&self.settings())?;
+            if there.map(|backend| exists(&*backend)).transpose()? != Some(true) {
+                let hint = "begin a new one with `strongroom replicate --init`";
+                return Err(is_gone("replica", &place.to_string(), hint));
+            }
+        }
+        Ok(place.create(&self.settings())?)
+    }
+
+    /// Remembers that a replica is at a place.
+    pub fn remember_replica(&self, text: &OsStr) -> Result<(), CliError> {
+        used_places::remember(&parse_place(text)?);
+        Ok(())
     }
 
     /// Whether a text names the place of the repository itself.
@@ -468,16 +484,22 @@ impl Context {
         }
         let passphrase = self.args.passphrase.new_repository(&self.cancel)?;
         let backend = place.create(&self.settings())?;
-        Ok(within_test_limits(Repository::init(self.surroundings(backend), &passphrase, options)?))
+        let made = Repository::init(self.surroundings(backend), &passphrase, options)?;
+        used_places::remember(&place);
+        Ok(within_test_limits(made))
     }
 
-    /// Opens the repository, or creates it if there is none.
+    /// Opens the repository, or creates it if there is none and was none.
     pub fn open_or_init(&self, options: &InitOptions) -> Result<OpenedOrCreated, CliError> {
+        let place = self.place()?;
         if self.has_repository()? {
-            return Ok(OpenedOrCreated {
-                repository: self.open_for_backup(|_| ())?.0,
-                created: false,
-            });
+            let repository = self.open_for_backup(|_| ())?.0;
+            used_places::remember(&place);
+            return Ok(OpenedOrCreated { repository, created: false });
+        }
+        if used_places::is_remembered(&place) {
+            let hint = "begin a new one with `strongroom init`";
+            return Err(is_gone("repository", &place.to_string(), hint));
         }
         match self.init(options) {
             Ok(repository) => Ok(OpenedOrCreated { repository, created: true }),
@@ -556,6 +578,15 @@ fn within_test_limits(mut repository: Repository) -> Repository {
 pub fn moment(text: &str) -> Result<Timestamp, String> {
     let wrong = "write a date such as 2026-11-20, or a time such as 2026-11-20T08:15";
     dates::last_moment(text).ok_or_else(|| wrong.to_owned())
+}
+
+/// A place that was used is empty, or not there.
+fn is_gone(what: &str, place: &str, hint: &str) -> CliError {
+    CliError::new(
+        Exit::NoRepository,
+        format!("the {what} that was at {place} is gone, and none is made in its place by itself"),
+        format!("mount its disk if it is not mounted; otherwise {hint}"),
+    )
 }
 
 fn parse_place(text: &OsStr) -> Result<Place, CliError> {

@@ -42,6 +42,7 @@ mod scratch;
 mod snapshot_arg;
 mod spans;
 mod terminal;
+mod used_places;
 mod yielding;
 
 use std::ffi::OsString;

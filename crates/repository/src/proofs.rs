@@ -117,6 +117,10 @@ impl Backend for WithProofs {
         self.place.mend()
     }
 
+    fn lacking(&self, reads_all: bool) -> Result<u64, BackendError> {
+        self.place.lacking(reads_all)
+    }
+
     fn complaint(&self) -> Option<String> {
         self.place.complaint()
     }

@@ -357,14 +357,14 @@ impl Collector<'_> {
                 }
             }
         }
-        let mut snapshots = going(&list, &goes, repository.limits.plan_snapshots_bytes_max);
         // So their numbers are missed no longer, and their wishes are carried out.
         let domain = repository.secret.domain_name();
-        snapshots.extend(let_go.into_iter().filter(|lost| !lost.is_spoilt).map(|lost| Forgotten {
+        let removed = let_go.into_iter().filter(|lost| !lost.is_spoilt).map(|lost| Forgotten {
             id: lost.id,
             domain: domain.to_owned(),
             sequence: lost.sequence,
-        }));
+        });
+        let snapshots = going(&list, removed, &goes, repository.limits.plan_snapshots_bytes_max);
         Ok((Selection { snapshots, slots }, worth))
     }
 
@@ -562,9 +562,10 @@ fn staying<'l>(
     Ok(list.all().filter(|snapshot| !goes(snapshot.id)).collect())
 }
 
-/// Those of the listed snapshots that go, as many as have room in this many bytes.
+/// The listed snapshots that go, and the removed ones, as many as have room in this many bytes.
 fn going(
     list: &SnapshotList,
+    removed: impl Iterator<Item = Forgotten>,
     goes: &dyn Fn(SnapshotId) -> bool,
     bytes_max: usize,
 ) -> Vec<Forgotten> {
@@ -582,5 +583,5 @@ fn going(
         bytes <= bytes_max
     };
     // The others are left for the next collection.
-    known.chain(unread).filter(|going| goes(going.id)).take_while(fits).collect()
+    known.chain(unread).filter(|going| goes(going.id)).chain(removed).take_while(fits).collect()
 }

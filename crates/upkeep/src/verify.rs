@@ -79,6 +79,8 @@ pub struct VerifyOutcome {
     /// Files and lists of names that need such an object, each counted once: what else they need
     /// was checked.
     pub withheld_entries: u64,
+    /// Objects that single stores of a place of several lack. Nothing is lost, so it is a warning alone.
+    pub lacking: u64,
     /// Which files of which snapshots depend on what is lost.
     pub affected: Vec<Affected>,
     /// What is in the repository's folders and is none of its objects.
@@ -358,6 +360,7 @@ impl<'v> Verifier<'v> {
         for name in &self.outcome.strangers {
             self.tell(Severity::Warning, name.as_str(), "not an object of the repository: ignored");
         }
+        self.outcome.lacking = self.backend.lacking(depth == VerifyDepth::Data)?;
         self.outcome.open_sessions = self.census.open_sessions(self.backend);
         self.outcome.unclaimed = self.census.unclaimed(self.backend, &BTreeSet::new());
         Ok(())

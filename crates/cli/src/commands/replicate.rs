@@ -23,7 +23,7 @@ use crate::terminal::printable;
 /// Where it is copied to.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// The places of the replicas: folders, or URLs; made if they do not exist
+    /// The places of the replicas: folders, or URLs; made if they do not exist, and never existed
     #[arg(required = true, value_name = "TARGET")]
     targets: Vec<OsString>,
     /// Change nothing; show what would be copied, and with --mirror what would be removed
@@ -33,6 +33,10 @@ pub struct Args {
     /// passphrase
     #[arg(long)]
     mirror: bool,
+    /// Begin replicas anew that were made and are gone; otherwise that is an error, because most often a
+    /// disk is not mounted
+    #[arg(long, conflicts_with = "dry_run")]
+    init: bool,
 }
 
 /// What became of one target.
@@ -69,8 +73,9 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
                 .and_then(|target| show(context, &*source, repository.as_ref(), target))
         } else {
             context
-                .made_place(target)
-                .and_then(|target| copy(context, &*source, repository.as_ref(), &target))
+                .replica_place(target, args.init)
+                .and_then(|place| copy(context, &*source, repository.as_ref(), &place))
+                .and_then(|done| context.remember_replica(target).map(|()| done))
         };
         match done {
             Ok(Done::Well) => {}

@@ -124,6 +124,12 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     report_affected(context, &outcome.affected)?;
     report_sessions(context, &outcome)?;
     report_missing(context, &outcome)?;
+    if outcome.lacking > 0 {
+        context.terminal.line(format!(
+            "{} or damaged in single stores: `strongroom repair` makes them again",
+            counted(outcome.lacking, "object is missing", "objects are missing")
+        ))?;
+    }
     let withheld: Vec<_> = outcome.withheld.iter().map(|(_, why, _)| *why).collect();
     report_withheld(context, &withheld, "not checked")?;
     if outcome.withheld_entries > 0 {
@@ -138,6 +144,10 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     }
     if outcome.is_sound() && !outcome.missing_sequences.is_empty() {
         context.terminal.line("no damage was found in the snapshots that are there")?;
+        return Ok(Exit::Incomplete.into());
+    }
+    if outcome.is_sound() && outcome.lacking > 0 {
+        context.terminal.line("nothing is lost as long as no other store is")?;
         return Ok(Exit::Incomplete.into());
     }
     if outcome.is_sound() {
@@ -202,7 +212,7 @@ fn may_not_store(error: &RepositoryError) -> bool {
 fn summary_json(outcome: &VerifyOutcome, vouched: usize, seconds: f64) -> serde_json::Value {
     json!({
         "event": "summary",
-        "sound": outcome.is_sound() && outcome.missing_sequences.is_empty(),
+        "sound": outcome.is_sound() && outcome.missing_sequences.is_empty() && outcome.lacking == 0,
         "seconds": seconds,
         "objects": outcome.objects,
         "objects_read": outcome.objects_read,
@@ -214,6 +224,7 @@ fn summary_json(outcome: &VerifyOutcome, vouched: usize, seconds: f64) -> serde_
         "faults": outcome.faults.iter().map(|(name, fault)| json!({
             "object": name.as_str(), "fault": fault.to_string(),
         })).collect::<Vec<_>>(),
+        "lacking": outcome.lacking,
         "withheld": withheld_json(outcome.withheld.iter().map(|(name, why, _)| (name, *why))),
         "entries_withheld": outcome.withheld_entries,
         "affected": affected_json(&outcome.affected),

@@ -1,6 +1,7 @@
 //! Copies of a repository, as people use them.
 
 use std::fs;
+use std::process::Command;
 
 use strongroom_testkit::servers::{moto, sshd, versitygw, vsftpd, wsgidav};
 use strongroom_testkit::{assert_same, compare, noise};
@@ -165,6 +166,24 @@ fn one_of_three_striped_stores_is_erased() {
         run(&["repair"]).exits(0).says("again in stores");
         run(&["backup", &tree]).exits(0);
     }
+    run(&["verify", "--data"]).exits(0).says("no damage was found");
+    // A store that comes back as it was before a backup, and one of which a piece is damaged.
+    let old = world.path("old");
+    let copied = Command::new("cp").arg("-a").args([&world.path("three"), &old]).status().unwrap();
+    assert!(copied.success());
+    fs::write(world.tree().join("late"), noise(906, 300_000)).unwrap();
+    run(&["backup", &tree]).exits(0);
+    fs::remove_dir_all(world.path("three")).unwrap();
+    fs::rename(&old, world.path("three")).unwrap();
+    run(&["verify"]).exits(3).says("missing or damaged in single stores").says("strongroom repair");
+    run(&["repair"]).exits(0).says("again in stores");
+    run(&["verify"]).exits(0).says("no damage was found");
+    let piece = fs::read_dir(world.path("two").join("pieces")).unwrap().next().unwrap().unwrap();
+    let mut bytes = fs::read(piece.path()).unwrap();
+    bytes[100] ^= 1;
+    fs::write(piece.path(), bytes).unwrap();
+    run(&["verify", "--data"]).exits(3).says("1 object is missing or damaged in single stores");
+    run(&["repair"]).exits(0).says("made 1 object again in stores");
     run(&["verify", "--data"]).exits(0).says("no damage was found");
     fs::remove_dir_all(world.path("one")).unwrap();
     fs::remove_dir_all(world.path("two")).unwrap();

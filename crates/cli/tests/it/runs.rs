@@ -556,3 +556,36 @@ fn a_table_of_cron_keeps_its_other_lines() {
     say("schedule --remove --user").exits(0).says("removed: your table of cron");
     assert_eq!(fs::read_to_string(&table).unwrap(), "5 4 * * * other\n");
 }
+
+/// Both disks have an empty mount point while they are away.
+#[test]
+fn a_run_makes_nothing_anew_on_a_disk_that_is_not_mounted() {
+    let world = with_profile(
+        "[default.backup]\npaths = [\"~/tree\"]\ninit = true\nkdf-memory = \"8MiB\"\n\
+         [default.replicate]\ntargets = [\"HERE/disk/copy\"]\n",
+    );
+    fs::create_dir(world.path("disk")).unwrap();
+    say(&world, "run").exits(0);
+    let (disk, away) = (world.path("disk"), world.path("away"));
+    fs::rename(&disk, &away).unwrap();
+    fs::create_dir(&disk).unwrap();
+    say(&world, "run").exits(6).warns("is gone").warns("mount its disk").warns("replicate --init");
+    assert_eq!(fs::read_dir(&disk).unwrap().count(), 0, "nothing is made below a mount point");
+    let copy = disk.join("copy").display().to_string();
+    say(&world, &format!("replicate {copy}")).exits(6).warns("none is made in its place");
+    say(&world, &format!("replicate -n {copy}")).exits(0);
+    // Said by a person, it is made.
+    say(&world, &format!("replicate --init {copy}")).exits(0);
+    fs::remove_dir_all(&disk).unwrap();
+    fs::rename(&away, &disk).unwrap();
+    say(&world, "run").exits(0);
+
+    fs::rename(world.repository(), world.path("elsewhere")).unwrap();
+    fs::create_dir(world.repository()).unwrap();
+    let run = say(&world, "run").exits(6);
+    run.warns("the repository that was at").warns("`strongroom init`");
+    assert_eq!(fs::read_dir(world.repository()).unwrap().count(), 0, "no other repository");
+    fs::remove_dir(world.repository()).unwrap();
+    fs::rename(world.path("elsewhere"), world.repository()).unwrap();
+    say(&world, "run").exits(0);
+}

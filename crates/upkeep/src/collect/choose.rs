@@ -181,10 +181,10 @@ impl Doomed {
 
     fn to_sets(&self, inventory: &Inventory) -> SlotSets {
         let dead = self.0.iter().filter(|(_, dead)| !dead.is_empty());
-        let sets = dead.map(|(id, dead)| {
-            let holding = inventory.get(*id).expect("what is doomed exists");
-            let all = dead.len() == inventory.chunks(holding);
-            (*id, if all { ArenaSlots::All } else { ArenaSlots::of(dead.iter()) })
+        // Another collector may have removed one since it was chosen.
+        let sets = dead.filter_map(|(id, dead)| {
+            let all = dead.len() == inventory.chunks(inventory.get(*id)?);
+            Some((*id, if all { ArenaSlots::All } else { ArenaSlots::of(dead.iter()) }))
         });
         SlotSets(sets.collect())
     }

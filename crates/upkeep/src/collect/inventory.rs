@@ -1,6 +1,6 @@
 //! Which slots exist, and which of them no snapshot needs.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use strongroom_arena::{
@@ -258,7 +258,8 @@ impl Inventory {
     }
 
     /// Opens the arenas for which `wanted` is true, one after another; one that exists in several
-    /// generations in each of them.
+    /// generations in each of them. One that nothing needs and that another collector has removed
+    /// since they were listed is none of the arenas any more.
     pub fn each_summary(
         &mut self,
         store: &ArenaStore,
@@ -266,6 +267,7 @@ impl Inventory {
         wanted: impl Fn(&Self, &Holding) -> bool,
         mut look: impl FnMut(&mut Self, &Arc<Arena>) -> Result<(), RepositoryError>,
     ) -> Result<(), RepositoryError> {
+        let mut gone = HashSet::new();
         for place in 0..self.arenas.len() {
             let holding = &self.arenas[place];
             if !wanted(self, holding) {
@@ -273,17 +275,34 @@ impl Inventory {
             }
             cancel.check()?;
             let id = holding.name.id;
-            match self.several.get(&id).cloned() {
-                None => look(self, &store.arena(id)?)?,
-                Some(generations) => {
-                    for name in generations {
-                        look(self, &store.arena_in(name)?)?;
-                    }
+            match self.opened(store, id) {
+                Ok(generations) => generations.iter().try_for_each(|arena| look(self, arena))?,
+                Err(ArenaError::Missing { .. }) if !self.needs_any_of(id) => {
+                    gone.insert(id);
                 }
+                Err(error) => return Err(error.into()),
             }
             store.forget(id);
         }
+        self.arenas.retain(|holding| !gone.contains(&holding.name.id));
         Ok(())
+    }
+
+    /// The generations of an arena that were listed, or what replaced them.
+    fn opened(&self, store: &ArenaStore, id: ArenaId) -> Result<Vec<Arc<Arena>>, ArenaError> {
+        let Some(names) = self.several.get(&id) else { return Ok(vec![store.arena(id)?]) };
+        let mut opened = Vec::new();
+        let mut is_one_gone = false;
+        for name in names {
+            match store.arena_in(*name) {
+                Err(ArenaError::Missing { .. }) => is_one_gone = true,
+                other => opened.push(other?),
+            }
+        }
+        if is_one_gone {
+            opened.push(store.arena(id)?);
+        }
+        Ok(opened)
     }
 }
 
