@@ -153,6 +153,60 @@ fn ends_unite_what_was_removed() {
     }
 }
 
+/// Each object that is not needed is gone just before a collector reads it, as if another collector had
+/// removed it: one that ended a collection which the first one has just begun to carry out.
+#[test]
+fn what_another_collector_removes_meanwhile_stops_no_prune() {
+    let mut history = History::new(15, &[1, 2, 3, 4]);
+    // What goes has deltas, so its summary is read again for their bases.
+    let mut noise = Random::new(15).noise(100_000);
+    for version in 0..3 {
+        noise[version * 30_000] ^= 1;
+        history.world.write("one more table", &noise);
+        let id = history.world.backup().snapshot.id;
+        match version {
+            0 | 2 => history.kept.push((id, history.world.image())),
+            _ => history.forgotten.push(id),
+        }
+    }
+    forget(&history.world.open(), &history.forgotten).unwrap();
+    history.world.limits.cache_bytes_max = 0;
+    let before = history.world.objects.snapshot();
+    let arenas = |objects: &Objects| {
+        let names = names_in(objects, "arenas").into_iter();
+        names.filter_map(|name| Some(ArenaName::of(&name)?.id)).collect::<Vec<_>>()
+    };
+    let pruned = Arc::new(MemoryBackend::from_snapshot(before.clone()));
+    collect(&history.world.open_over(pruned.clone()).unwrap()).unwrap();
+    let stays = arenas(&pruned.snapshot());
+    let mut removed = 0;
+    for at in 0.. {
+        let objects = Arc::new(MemoryBackend::from_snapshot(before.clone()));
+        let reads = Calls::of(&[CallKind::Read]).within("arenas");
+        let plan = FaultPlan::hiccup(reads, at, FaultKind::Vanish);
+        let faulty = Arc::new(FaultyBackend::new(objects.clone(), plan));
+        let repository = history.world.open_over(faulty.clone()).unwrap();
+        let outcome = collect(&repository);
+        if faulty.fired() == 0 {
+            break;
+        }
+        let left = arenas(&objects.snapshot());
+        match outcome {
+            Ok(_) if stays.iter().all(|id| left.contains(id)) => {
+                history.check(&history.world.open_over(objects).unwrap(), &format!("read {at}"));
+                removed += 1;
+            }
+            Ok(_) => {}
+            Err(error) => {
+                let error = error.to_string();
+                let is_needed = stays.iter().any(|id| error.contains(&id.to_string()));
+                assert!(is_needed, "read {at}: {error}");
+            }
+        }
+    }
+    assert!(removed > 10, "{removed} reads of what goes");
+}
+
 #[test]
 fn a_prune_keeps_to_its_limits() {
     let history = History::new(11, &[1, 2, 3, 4]);
