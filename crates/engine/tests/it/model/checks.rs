@@ -1,5 +1,6 @@
 //! What must hold after each step.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use strongroom_base::{Cancel, Silent, SizeLimits, SnapshotId};
@@ -35,13 +36,18 @@ impl Model {
         let tree = self.world.tree();
         let mut losses = Losses::new();
         let collections = Collections::read(&repository).unwrap();
+        // One that another copy has collected is there all the same if it came from this one.
+        let listed = list_snapshots(&repository).unwrap();
+        let listed: BTreeSet<SnapshotId> =
+            listed.snapshots.iter().chain(&listed.forgotten).map(|snapshot| snapshot.id).collect();
+        let is_gone = |id: &SnapshotId| collections.is_gone(*id) && !listed.contains(id);
         self.expected.retain(|id, _| {
-            let is_gone = collections.is_gone(*id);
+            let is_gone = is_gone(id);
             let what = format!("seed {}: {} was collected", self.log.seed, id.short());
             assert!(!is_gone || self.wished.contains(id), "{what}");
             !is_gone
         });
-        self.wished.retain(|id| !collections.is_gone(*id));
+        self.wished.retain(|id| !is_gone(id));
         for (id, held) in &self.expected {
             let what = format!("seed {}: snapshot {}", self.log.seed, id.short());
             match salvage(&repository, *id, &held.top(&tree)) {
