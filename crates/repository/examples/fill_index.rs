@@ -26,7 +26,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut index = ChunkIndex::open(Some(Path::new(cache)))?;
     for _ in 0..arenas {
         let arena = ArenaId(entropy.array());
-        File::create_new(Path::new(folder).join(arena.to_string()))?.set_len(OBJECT_BYTES)?;
+        let object = Path::new(folder).join(format!("{arena}.0"));
+        File::create_new(object)?.set_len(OBJECT_BYTES)?;
         index.begin_arena(arena, SnapshotId::ZERO);
         for slot in 0..chunks {
             let location = Location { arena, slot };
