@@ -113,6 +113,16 @@ impl ListedArenas {
         Ok(Self { arenas })
     }
 
+    /// Lists the arenas twice, and gives all that was in either listing. While an arena is rewritten
+    /// one listing may show neither the generation that goes nor the one that replaces it.
+    pub fn list_twice(backend: &dyn Backend) -> Result<Self, BackendError> {
+        let (mut first, second) = (Self::list(backend)?, Self::list(backend)?);
+        first.arenas.extend(second.arenas);
+        first.arenas.sort_unstable();
+        first.arenas.dedup_by_key(|arena| arena.name);
+        Ok(first)
+    }
+
     /// The generations of an arena that exist, ascending.
     pub fn generations(&self, id: ArenaId) -> &[ListedArena] {
         let begin = self.arenas.partition_point(|arena| arena.name.id < id);

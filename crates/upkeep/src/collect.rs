@@ -177,9 +177,13 @@ fn prune_in_rounds(
 /// How often a prune looks again because other collectors are at work.
 const ROUNDS: u32 = 10;
 
-/// Whether an error can come from the work of another collector.
+/// Whether an error can come from the work of another collector. A true fault is found again.
 fn is_of_the_past(error: &RepositoryError) -> bool {
-    error.is_damage() || matches!(error, RepositoryError::OtherCollector { .. })
+    let is_of_another = matches!(
+        error,
+        RepositoryError::OtherCollector { .. } | RepositoryError::Miscounted { .. }
+    );
+    error.is_damage() || is_of_another
 }
 
 impl PruneOutcome {

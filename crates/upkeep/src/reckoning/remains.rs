@@ -36,7 +36,7 @@ impl Remains {
         monitor: &dyn Monitor,
         cancel: &Cancel,
     ) -> Result<Self, RepositoryError> {
-        let listed = ListedArenas::list(repository.backend())?;
+        let listed = ListedArenas::list_twice(repository.backend())?;
         let mut remains = Self {
             arenas: Vec::new(),
             bits: Vec::new(),
@@ -163,7 +163,7 @@ pub fn each_slot(
     cancel: &Cancel,
     mut look: impl FnMut(ArenaName, u32, SlotRef<'_>),
 ) -> Result<(), RepositoryError> {
-    let listed = ListedArenas::list(repository.backend())?;
+    let listed = ListedArenas::list_twice(repository.backend())?;
     for newest in listed.newest() {
         cancel.check()?;
         let id = newest.name.id;
