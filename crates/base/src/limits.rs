@@ -74,7 +74,7 @@ impl SizeLimits {
         // With a number for each that is 44 MiB.
         memo_kept_min: 900_000,
         // Of four bytes each.
-        good_marks_max: 8 << 20,
+        good_marks_max: 4 << 20,
         cache_bytes_max: usize::MAX,
         index_records_max: (1 << 18) / 8 * 7,
         // About 20 MiB of memory.

@@ -47,8 +47,11 @@ impl KnownGood {
         let mark = self.mark_of(chunk);
         let marks = self.arenas.entry(chunk.location.arena).or_default();
         if slot >= marks.len() {
-            self.marks += slot + 1 - marks.len();
-            marks.resize(slot + 1, 0);
+            // By an eighth, not to twice its length.
+            let length = (slot + 1 + slot / 8).min(self.slots_max);
+            self.marks += length - marks.len();
+            marks.reserve_exact(length - marks.len());
+            marks.resize(length, 0);
         }
         marks[slot] = mark;
         if self.marks > self.marks_max {

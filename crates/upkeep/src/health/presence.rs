@@ -4,7 +4,7 @@
 //! A verb that asks for every chunk of every snapshot asks for them in the order of directories,
 //! which is not that of arenas. An arena of small chunks has a summary of megabytes, so a cache of
 //! summaries holds a few of them; asked in turn, each would be opened again for every file. Here
-//! each is opened once as long as all of them have fewer than some ten million slots.
+//! each is opened once as long as all of them have fewer than some seven million slots.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
@@ -18,7 +18,7 @@ use strongroom_repository::{ChunkReader, RepositoryError};
 use super::bad::{BadPlaces, is_at};
 
 /// Memory for what is known of arenas.
-const BYTES_MAX: usize = 48 << 20;
+const BYTES_MAX: usize = 28 << 20;
 
 /// Whether a chunk can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -187,6 +187,8 @@ impl Presence {
                     None => return Err(error.into()),
                 },
             };
+            // Growing would leave holes of every size in the heap.
+            marks.marks.reserve_exact(arena.summary.slots.len());
             for (slot, entry) in arena.slots() {
                 let is_bad = bad.has_slot(Location { arena: id, slot });
                 let mark = if is_bad { 0 } else { self.mark_of(&entry.fingerprint) };
