@@ -219,10 +219,10 @@ impl Context {
     }
 
     /// The place of a replica, which is made if it does not exist; unless one was there, except with
-    /// `anew`.
-    pub fn replica_place(&self, text: &OsStr, anew: bool) -> Result<Arc<dyn Backend>, CliError> {
+    /// `again`.
+    pub fn replica_place(&self, text: &OsStr, again: bool) -> Result<Arc<dyn Backend>, CliError> {
         let place = parse_place(text)?;
-        if !anew && used_places::is_remembered(&place) {
+        if !again && used_places::is_remembered(&place) {
             let there = place.open(&self.settings())?;
             if there.map(|backend| exists(&*backend)).transpose()? != Some(true) {
                 let hint = "begin a new one with `strongroom replicate --init`";

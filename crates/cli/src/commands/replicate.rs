@@ -33,7 +33,7 @@ pub struct Args {
     /// passphrase
     #[arg(long)]
     mirror: bool,
-    /// Begin replicas anew that were made and are gone; otherwise that is an error, because most often a
+    /// Make replicas again that were made and are gone; otherwise that is an error, because most often a
     /// disk is not mounted
     #[arg(long, conflicts_with = "dry_run")]
     init: bool,
