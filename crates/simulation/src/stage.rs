@@ -103,7 +103,7 @@ impl Stage {
         let mut shared = self.shared();
         shared.actors[actor].is_done = true;
         shared.running = shared.draw_next();
-        self.wakes[shared.running].notify_one();
+        self.wakes[shared.running].notify_all();
     }
 
     /// Waits until all are done.
@@ -145,7 +145,8 @@ impl Stage {
         if !weather.stays(&mut shared.random) || shared.actors[actor].asleep_until > shared.calls {
             shared.running = shared.draw_next();
             if shared.running != actor {
-                self.wakes[shared.running].notify_one();
+                // Several threads of an actor may wait: one that reads, and one that writes.
+                self.wakes[shared.running].notify_all();
                 shared = self.wait(shared, actor);
             }
         }
