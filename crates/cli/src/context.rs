@@ -514,11 +514,12 @@ impl Context {
     /// The passphrase for the steps of a run; a new one, if there is no repository yet and it may be
     /// created.
     pub fn passphrase_of_run(&self, may_be_new: bool) -> Result<Passphrase, CliError> {
-        let place = self.place()?.to_string();
-        // If the place cannot be asked, the steps say so.
+        let place = self.place()?;
+        // If the place cannot be asked, the steps say so; and that what was there is gone.
+        let may_be_new = may_be_new && !used_places::is_remembered(&place);
         match may_be_new && !self.has_repository().unwrap_or(true) {
             true => self.args.passphrase.new_repository(&self.cancel),
-            false => self.args.passphrase.existing(&place, &self.cancel),
+            false => self.args.passphrase.existing(&place.to_string(), &self.cancel),
         }
     }
 

@@ -181,6 +181,8 @@ fn a_new_passphrase_for_a_run_is_typed_twice() {
     let steps = "[default.backup]\npaths = [\"~/tree\"]\ninit = true\nkdf-memory = \"32KiB\"\n[default.verify]\n";
     let world = with_profile(steps);
     std::fs::remove_dir_all(world.repository()).unwrap();
+    // As if none had ever been there.
+    std::fs::remove_dir_all(world.path(".local/state/strongroom/places")).unwrap();
     let mut tty = Tty::open();
     let mut child = tty.start(&world, "run --profile default");
     tty.wait_for("New passphrase: ");
