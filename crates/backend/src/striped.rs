@@ -89,7 +89,7 @@ enum Found {
     Large(Arc<Index>),
 }
 
-/// What a store lacks of an object.
+/// An object of which a store lacks something.
 struct Lack {
     name: ObjectName,
     found: Found,
@@ -368,7 +368,7 @@ impl StripedBackend {
         self.remove_pieces(&holders, pieces)
     }
 
-    /// What a store lacks: objects, and pieces of objects; a piece with other bytes only if all are
+    /// The objects of which a store lacks something; a piece with other bytes is found only if all are
     /// read.
     fn lacks(
         &self,
