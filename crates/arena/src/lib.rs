@@ -3,6 +3,10 @@
 //! An arena is an immutable, sealed object made of blocks, a summary, a signature table and
 //! parity; this crate makes them, reads them, repairs them and saves what can be saved of broken
 //! ones. It knows nothing of the index, of recipes, or of files.
+#![warn(
+    clippy::iter_over_hash_type,
+    reason = "the order of calls is one that the simulation can repeat"
+)]
 
 pub mod block;
 mod blocks_key;

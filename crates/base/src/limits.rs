@@ -58,6 +58,9 @@ pub struct SizeLimits {
     pub affected_max: usize,
     /// References to greater slots are not remembered as good.
     pub good_slots_max: usize,
+    /// Arenas that a backup may have closed and not written yet while it goes on. With 0 it makes no
+    /// call to the store while another of its threads does.
+    pub arenas_behind_max: usize,
 }
 
 impl SizeLimits {
@@ -94,6 +97,8 @@ impl SizeLimits {
         affected_max: 100_000,
         // No arena has them, though a hostile reference may.
         good_slots_max: 1 << 20,
+        // The queues of the packer are shorter.
+        arenas_behind_max: usize::MAX,
     };
 
     /// For tests: each small, or that of the program. A recipe of a thousand chunks still has fewer
@@ -126,6 +131,7 @@ impl SizeLimits {
             flight_bytes_max: draws.pick([1, 60_000, usual.flight_bytes_max]),
             affected_max: draws.pick([1, 10, usual.affected_max]),
             good_slots_max: draws.pick([1, 4, usual.good_slots_max]),
+            arenas_behind_max: draws.pick([0, 1, usual.arenas_behind_max]),
         }
     }
 }

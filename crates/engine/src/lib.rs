@@ -2,6 +2,10 @@
 //!
 //! A verb is a function of a repository, what it works on, its options, and a monitor. It never
 //! prints, never reads the environment, and takes clock and randomness as parameters.
+#![warn(
+    clippy::iter_over_hash_type,
+    reason = "the order of calls is one that the simulation can repeat"
+)]
 
 mod backup;
 mod diff;

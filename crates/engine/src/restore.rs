@@ -16,7 +16,7 @@ mod scope;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -349,7 +349,7 @@ impl Run<'_> {
         if names.is_empty() || !self.scope.clears(directory.path) {
             return Ok(Names::Known(names));
         }
-        let mut surplus = names.clone();
+        let mut surplus: BTreeSet<Vec<u8>> = names.iter().cloned().collect();
         let mut entries = TreeReader::new(directory.tree, self.reader);
         loop {
             match entries.next_entry() {

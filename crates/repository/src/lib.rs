@@ -3,6 +3,10 @@
 //!
 //! Nothing here knows a verb, or a file tree of this machine. It never prints, never reads the
 //! environment, and takes clock and randomness as parameters.
+#![warn(
+    clippy::iter_over_hash_type,
+    reason = "the order of calls is one that the simulation can repeat"
+)]
 
 mod arrivals;
 mod authorship;

@@ -128,7 +128,8 @@ impl Beginning {
             slot: self.slot,
             config_faults: Vec::new(),
             trusts_references: false,
-            limits,
+            // One thread of an actor calls at a time: which of two comes first is no matter of a seed.
+            limits: SizeLimits { arenas_behind_max: 0, ..limits },
         }
     }
 }

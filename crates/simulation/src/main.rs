@@ -7,6 +7,7 @@
 //! strongroom-simulation --schedules N       N of them; --first SEED, --threads N
 //! strongroom-simulation --seed SEED         one, with all that happens in it
 //! strongroom-simulation --agreed 1 …        on a store that overwrites, so that creators must agree
+//! strongroom-simulation --twice 1 …         each twice: a seed that does not replay is a fault
 //! ```
 #![expect(
     clippy::print_stdout,
@@ -44,6 +45,7 @@ struct Arguments {
     threads: u64,
     seed: Option<u64>,
     agreed: bool,
+    twice: bool,
 }
 
 fn main() -> ExitCode {
@@ -67,7 +69,7 @@ impl Arguments {
         // In each, one actor at a time does something, and some time passes between two.
         let threads = 3 * thread::available_parallelism().map_or(1, usize::from) as u64;
         let mut arguments =
-            Self { schedules: 10_000, first: 0, threads, seed: None, agreed: false };
+            Self { schedules: 10_000, first: 0, threads, seed: None, agreed: false, twice: false };
         while let Some(word) = words.next() {
             let number = words.next().and_then(|number| number.parse().ok());
             let number = number.ok_or_else(|| format!("{word} needs a number"))?;
@@ -77,6 +79,7 @@ impl Arguments {
                 "--threads" => arguments.threads = number.max(1),
                 "--seed" => arguments.seed = Some(number),
                 "--agreed" => arguments.agreed = number > 0,
+                "--twice" => arguments.twice = number > 0,
                 _ => return Err(format!("there is no {word}: see the head of main.rs")),
             }
         }
@@ -124,7 +127,10 @@ fn run_all(beginning: &Beginning, arguments: &Arguments) -> bool {
                     if seed >= end {
                         break;
                     }
-                    let outcome = run(beginning, seed, false);
+                    let mut outcome = run(beginning, seed, false);
+                    if arguments.twice && run(beginning, seed, false).hash != outcome.hash {
+                        outcome.losses.push("it does not replay".to_owned());
+                    }
                     sums.lock().expect("no schedule panics").add(&outcome);
                     if !outcome.losses.is_empty() && !is_lost.swap(true, Ordering::Relaxed) {
                         report(seed, &outcome);

@@ -1,8 +1,9 @@
 //! The stage: actors on threads, of which one runs at a time. Each call to the store is a place at
 //! which another may go on, and the seed says which: so a seed is a schedule, and replays exactly.
 //!
-//! A packer writes on a thread of its own while its caller waits, so each actor has at most one call
-//! under way, whichever of its threads makes it.
+//! A packer writes on a thread of its own while its caller waits (`arenas_behind_max` is 0), so each
+//! actor has at most one call under way, whichever of its threads makes it. Two at a time are a fault
+//! of the simulation, and reported as a loss: their order would be no part of the seed.
 
 use std::io;
 use std::path::Path;
@@ -63,6 +64,8 @@ struct Actor {
     /// Its program was killed: it makes no more calls.
     is_killed: bool,
     asleep_until: u64,
+    /// One of its threads makes a call.
+    is_calling: bool,
     /// For this many calls it gets no answer.
     cut_off: u64,
 }
@@ -145,7 +148,7 @@ impl Stage {
         if !weather.stays(&mut shared.random) || shared.actors[actor].asleep_until > shared.calls {
             shared.running = shared.draw_next();
             if shared.running != actor {
-                // Several threads of an actor may wait: one that reads, and one that writes.
+                // Were two of its threads waiting, either could be the one that may go on.
                 self.wakes[shared.running].notify_all();
                 shared = self.wait(shared, actor);
             }
@@ -166,7 +169,11 @@ impl Stage {
         }
         assert!(shared.calls < CALLS_MAX, "the schedule does not end");
         shared.calls += 1;
+        if std::mem::replace(&mut shared.actors[actor].is_calling, true) {
+            shared.ledger.lose(format!("{verb} {name}: an actor has another call under way"));
+        }
         shared = self.pass(shared, actor);
+        shared.actors[actor].is_calling = false;
         let weather = shared.weather;
         shared.draw_bad_spot();
         if weather.kills(&mut shared.random) {

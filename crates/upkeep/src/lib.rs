@@ -3,6 +3,10 @@
 //! They ask what is in it, whether it is whole, and who may open it, and mend what is not whole.
 //! None knows a file tree of this machine. Like every verb, none prints or reads the environment,
 //! and clock and randomness are parameters.
+#![warn(
+    clippy::iter_over_hash_type,
+    reason = "the order of calls is one that the simulation can repeat"
+)]
 
 mod audit;
 mod collect;

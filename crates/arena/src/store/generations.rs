@@ -185,10 +185,10 @@ impl ArenaStore {
                 }
             }
         }
-        for names in elsewhere.values_mut() {
+        elsewhere.values_mut().for_each(|names| {
             names.sort_unstable();
             names.dedup();
-        }
+        });
         elsewhere
     }
 

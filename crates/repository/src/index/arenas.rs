@@ -6,7 +6,7 @@
 //! * An arena's place in the list, its *ordinal*, is never given to another.
 //! * At most one arena of a name exists.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 
 use strongroom_arena::{ArenaName, ListedArena};
@@ -74,7 +74,7 @@ impl Covered {
 }
 
 /// Deltas whose bases are gone, and slots that do not hold what they should, by ordinal and slot.
-pub type Orphans = HashSet<(u32, u32)>;
+pub type Orphans = BTreeSet<(u32, u32)>;
 
 /// The list of arenas.
 #[derive(Debug)]

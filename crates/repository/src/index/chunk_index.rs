@@ -44,7 +44,7 @@ pub struct ChunkIndex {
     /// Arenas whose deltas were checked in this session, by ordinal, and which of their slots lack a
     /// base; `None` if the summary cannot be read.
     // Filled by questions that change nothing else; one thread asks them.
-    checked: RefCell<HashMap<u32, Option<HashSet<u32>>>>,
+    checked: RefCell<BTreeMap<u32, Option<HashSet<u32>>>>,
     /// What a writer may not rely on.
     collections: Arc<Collections>,
     /// How many arenas there were at the last refresh: those from here on are this session's.

@@ -39,6 +39,10 @@ pub struct Packer {
     data: Lane,
     metadata: Lane,
     stages: Stages,
+    /// Written arenas that the caller was told of.
+    told: usize,
+    /// This many more may be closed before the caller waits.
+    behind_max: usize,
     keys: WriteKeys,
     secret: Option<ArenaSecret>,
     entropy: Arc<dyn Entropy>,
@@ -62,6 +66,8 @@ impl Packer {
             data: lane(ArenaContent::Data, options.block_bytes),
             metadata: lane(ArenaContent::Metadata, of_metadata),
             stages: Stages::start(repository, origin, options, times),
+            told: 0,
+            behind_max: repository.limits.arenas_behind_max,
             keys: repository.write_keys().clone(),
             secret: secret.cloned(),
             entropy: repository.surroundings.entropy.clone(),
@@ -103,12 +109,20 @@ impl Packer {
 
     /// Waits until one more arena is on the medium, of those that get no more chunks.
     pub fn wait_written(&mut self) -> Result<WrittenArena, BackendError> {
-        self.stages.wait_written()
+        let written = self.stages.wait_written()?;
+        self.told += 1;
+        Ok(written)
     }
 
-    /// Arenas that were written since the last call; the first failure, if one failed.
+    /// Arenas that were written since the last call; the first failure, if one failed. Waits while
+    /// more are behind than may be.
     pub fn take_written(&mut self) -> Result<Vec<WrittenArena>, BackendError> {
-        self.stages.take_written()
+        let mut written = self.stages.take_written()?;
+        self.told += written.len();
+        while self.data.closed() + self.metadata.closed() - self.told > self.behind_max {
+            written.push(self.wait_written()?);
+        }
+        Ok(written)
     }
 
     /// Writes what is left and waits until every arena is on the medium. A packer that is dropped

@@ -3,7 +3,7 @@
 //! Only trees, nodes and summaries are read. A reference that names a place which no longer holds
 //! its chunk is followed by fingerprint, to all places that do: the chunk was stored again.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use strongroom_arena::ListedArenas;
 use strongroom_backend::Backend;
@@ -42,7 +42,7 @@ pub struct Reach<'r> {
     is_open: bool,
     /// While that is noted: arenas of which something is needed for the first time, and the stored
     /// bytes of them that nothing needed before.
-    unneeded_before: Option<HashMap<ArenaId, u64>>,
+    unneeded_before: Option<BTreeMap<ArenaId, u64>>,
 }
 
 impl<'r> Reach<'r> {
@@ -203,7 +203,7 @@ impl<'r> Reach<'r> {
 
     /// Stored bytes of what this snapshot alone needs, of all that were marked so far.
     pub fn own_bytes(&mut self, snapshot: &Snapshot) -> Result<u64, RepositoryError> {
-        self.unneeded_before = Some(HashMap::new());
+        self.unneeded_before = Some(BTreeMap::new());
         let marked = self.mark(vec![snapshot]);
         let before = self.unneeded_before.take().unwrap_or_default();
         marked?;

@@ -1,6 +1,6 @@
 //! What is known to be unreadable, and whether a chunk exists somewhere else.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 use strongroom_arena::SummarySlot;
 use strongroom_base::{ArenaId, Fingerprint, Location};
@@ -13,7 +13,7 @@ use super::look::{Survivors, survivors};
 #[derive(Debug, Default)]
 pub(crate) struct BadPlaces {
     /// Arenas beyond parity, with what a reader can still read of each.
-    broken: HashMap<ArenaId, Survivors>,
+    broken: BTreeMap<ArenaId, Survivors>,
     /// Slots of whole arenas that hold something else than the summary says.
     slots: HashSet<Location>,
 }

@@ -5,7 +5,7 @@
 //! a thief may create a first one, and the true one looks planted. So before a repair takes such a
 //! generation away, it asks whether a snapshot, or the delta of a chunk, names what only that has.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use strongroom_arena::{Generations, ListedArena, ListedArenas};
 use strongroom_base::{ArenaId, Cancel, Fingerprint, Location};
@@ -93,8 +93,8 @@ impl Search<'_> {
     /// Notes what is in generations of one arena that look planted, and in none of the others.
     fn add(&mut self, id: ArenaId, sorted: &Generations) -> Result<(), RepositoryError> {
         let slots =
-            |listed: &[ListedArena]| -> Result<HashSet<(u32, Fingerprint)>, RepositoryError> {
-                let mut slots = HashSet::new();
+            |listed: &[ListedArena]| -> Result<BTreeSet<(u32, Fingerprint)>, RepositoryError> {
+                let mut slots = BTreeSet::new();
                 for generation in listed {
                     let arena = self.reader.store().arena_in(generation.name)?;
                     let there =

@@ -24,6 +24,8 @@ pub struct Lane {
     summary_bytes: usize,
     open: Option<OpenArena>,
     lengths: Lengths,
+    /// Arenas that were closed so far.
+    closed: usize,
 }
 
 /// Where a chunk will be.
@@ -62,7 +64,7 @@ impl Lane {
         summary_bytes: usize,
     ) -> Self {
         let (open, lengths) = (None, Lengths::new());
-        Self { content, block_bytes, arena_bytes, summary_bytes, open, lengths }
+        Self { content, block_bytes, arena_bytes, summary_bytes, open, lengths, closed: 0 }
     }
 
     /// Packs a chunk. If it begins an arena, `draw` draws that arena's seed.
@@ -98,6 +100,11 @@ impl Lane {
         Packed { location: Location { arena: arena.seed.id, slot }, begins_arena }
     }
 
+    /// How many arenas were closed so far.
+    pub fn closed(&self) -> usize {
+        self.closed
+    }
+
     /// Whether chunks are added to this arena.
     pub fn is_open(&self, arena: ArenaId) -> bool {
         self.open.as_ref().is_some_and(|open| open.seed.id == arena)
@@ -131,6 +138,7 @@ impl Lane {
     fn close(&mut self, stages: &Stages) {
         if let Some(OpenArena { builder, in_flight, seed, .. }) = self.open.take() {
             stages.close(ClosedArena { builder, in_flight, seed });
+            self.closed += 1;
         }
     }
 }
