@@ -200,6 +200,27 @@ impl BackendError {
         self.is_unreadable() || matches!(self, Self::TooLarge { .. })
     }
 
+    /// Whether something else than a file is in the place of the object, such as a FIFO: it holds
+    /// nothing. What the system itself calls unsupported says nothing of that.
+    pub fn is_no_file(&self) -> bool {
+        let source = match self {
+            Self::Unreadable { source, .. } | Self::Io { source, .. } => source,
+            _ => return false,
+        };
+        let is_odd = source.kind() == io::ErrorKind::Unsupported && source.raw_os_error().is_none();
+        is_odd || self.is_directory()
+    }
+
+    /// Whether a directory is in the place of the object. It may hold anything, so no program takes
+    /// it away.
+    pub fn is_directory(&self) -> bool {
+        matches!(
+            self,
+            Self::Unreadable { source, .. } | Self::Io { source, .. }
+                if source.kind() == io::ErrorKind::IsADirectory
+        )
+    }
+
     /// Why the object is not given to the caller, if that is all that was wrong with reading it; the same
     /// for the listing of a folder.
     pub fn withheld(&self) -> Option<Withheld> {

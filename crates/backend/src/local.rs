@@ -487,7 +487,9 @@ fn not_a_file(kind: FileType) -> io::Error {
         FileType::BlockDevice | FileType::CharacterDevice => "a device",
         _ => "something unknown",
     };
-    io::Error::new(io::ErrorKind::Unsupported, format!("it is {what}, not a file"))
+    let is_directory = kind == FileType::Directory;
+    let kind = if is_directory { io::ErrorKind::IsADirectory } else { io::ErrorKind::Unsupported };
+    io::Error::new(kind, format!("it is {what}, not a file"))
 }
 
 /// Fills a new file, and returns once the medium has it.

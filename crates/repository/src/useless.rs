@@ -6,8 +6,6 @@
 //! in for its object or its copy; and what counts although it cannot be read, as a remark that may be a
 //! hold.
 
-use std::io::ErrorKind;
-
 use strongroom_arena::envelope::format::HeaderError;
 use strongroom_arena::envelope::{self, EnvelopeError};
 use strongroom_backend::{BackendError, ObjectName};
@@ -133,7 +131,7 @@ fn remove(
     match repository.backend().remove(name) {
         Ok(()) => Ok(None),
         Err(error) if error.is_not_found() => Ok(None),
-        Err(BackendError::Io { source, .. }) if source.kind() == ErrorKind::IsADirectory => {
+        Err(error) if error.is_directory() => {
             let why = "a directory is in its place: move it away".to_owned();
             Ok(Some((name.clone(), why)))
         }
@@ -187,9 +185,7 @@ fn state_of(repository: &Repository, at: &ObjectName) -> Result<State, Repositor
         },
         Err(RepositoryError::Backend(error)) => match error {
             BackendError::TooLarge { .. } => State::Rubbish(error.to_string()),
-            BackendError::Unreadable { ref source, .. }
-                if matches!(source.kind(), ErrorKind::Unsupported | ErrorKind::IsADirectory) =>
-            {
+            BackendError::Unreadable { ref source, .. } if error.is_no_file() => {
                 State::Rubbish(source.to_string())
             }
             error if error.is_damage() || error.is_not_found() || error.is_withheld() => {

@@ -389,7 +389,10 @@ impl Collector<'_> {
             end_session(self.repository, session.id)?;
             outcome.ended.push(session.id);
             match self.repository.backend().remove(&session_object(session.id)) {
-                Err(error) if !error.is_not_found() => return Err(error.into()),
+                // It has ended, whatever is left in its place.
+                Err(error) if !error.is_not_found() && !error.is_directory() => {
+                    return Err(error.into());
+                }
                 _ => {}
             }
         }
@@ -408,7 +411,8 @@ impl Collector<'_> {
             match self.repository.backend().size(&name) {
                 Ok(_) if expected => return Ok(true),
                 Err(error) if error.is_not_found() && !expected => return Ok(true),
-                Err(error) if !error.is_not_found() => return Err(error),
+                // What is no file says nothing, and keeps nothing from being collected.
+                Err(error) if !error.is_not_found() && !error.is_no_file() => return Err(error),
                 _ => {}
             }
         }

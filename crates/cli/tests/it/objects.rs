@@ -70,6 +70,42 @@ fn kept_h4_what_is_no_file_stops_no_verb() {
     }
 }
 
+/// The same in folders of what others than the owner store: nothing needs it, so `prune` goes on, and
+/// `repair` takes it away.
+#[test]
+fn kept_h4_what_is_no_file_is_taken_away_wherever_it_lies() {
+    let id = "5a".repeat(16);
+    for (odd, put) in ODD {
+        for name in
+            [format!("sessions/{id}"), format!("keys/{}", &id[..16]), format!("arenas/{id}.0")]
+        {
+            let world = pruned();
+            let path = world.repository().join(&name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            put(&path);
+            println!("{odd} as {name}");
+            world.run(["backup".as_ref(), world.tree().as_os_str()]).exits(0);
+            world.say("verify").exits(4).warns(&name[..name.find('/').unwrap()]);
+            if odd == "a directory" {
+                world.say("repair").exits(4).warns("it is a directory, not a file");
+            } else {
+                world.say("repair").exits(0);
+                world.say("verify --data").exits(0).says("no damage was found");
+                put(&path);
+            }
+            world.say("forget latest~1").exits(0).says("1 snapshot forgotten");
+            // It is looked at only by a prune that has something to remove.
+            world.say("prune --max-unused 0").exits(0).says("removed 1 snapshot");
+            if odd == "a directory" {
+                fs::remove_dir(&path).unwrap();
+            }
+            world.say("repair").exits(0);
+            world.say("repair").exits(0).says("nothing to repair");
+            world.say("verify --data").exits(0).says("no damage was found");
+        }
+    }
+}
+
 /// A verdict and a plan are read from their copies, and written again from them.
 #[test]
 fn kept_h4_a_verdict_is_written_again_from_its_copy() {

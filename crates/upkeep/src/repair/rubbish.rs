@@ -1,9 +1,9 @@
-//! Rubbish that nothing needs: what is under the name of an arena, a key slot or a list of vouchers, and
-//! of which nothing can be read, or which is a copy of an object of another name. Anybody who may store
-//! can leave it there, and so can a disk that was full.
+//! Rubbish that nothing needs: what is under the name of an arena, a key slot, a session or a list of
+//! vouchers, and of which nothing can be read, or which is a copy of an object of another name. Anybody
+//! who may store can leave it there, and so can a disk that was full.
 //!
-//! It is taken away only if the medium gives every byte of it, twice the same; parity and the second copy
-//! were tried before. What is withheld, and what a newer program made, is left. An arena is rubbish only if
+//! It is taken away only if it is no file, or if the medium gives every byte of it, twice the same; parity
+//! and the second copy were tried before. What is withheld, and what a newer program made, is left. An arena is rubbish only if
 //! nothing that a snapshot needs is lost, no collection names it, and no session is open that may have
 //! stored it.
 
@@ -14,11 +14,12 @@ use strongroom_arena::{ArenaError, ArenaName, envelope};
 use strongroom_backend::{BackendError, ObjectName};
 use strongroom_base::{Monitor, SnapshotId};
 use strongroom_repository::objects::{
-    ASIDE_FOLDER, KEYS_FOLDER, SNAPSHOTS_FOLDER, VOUCHERS_FOLDER, expected, read_whole, twin,
+    ASIDE_FOLDER, KEYS_FOLDER, SESSIONS_FOLDER, SNAPSHOTS_FOLDER, VOUCHERS_FOLDER, expected,
+    read_whole, twin,
 };
 use strongroom_repository::{
-    ChunkReader, Collections, Repository, RepositoryError, SnapshotList, Useless, find_useless,
-    list_sessions, list_snapshots,
+    ChunkReader, Collections, Repository, RepositoryError, SnapshotList, Useless, end_session,
+    find_useless, list_sessions, list_snapshots,
 };
 
 use super::mend::RepairOutcome;
@@ -92,10 +93,10 @@ fn plan_to_take_away(
 }
 
 /// Whether the owner of a repository can do without such an object if nothing of it can be read: key
-/// slots, vouchers, and what is in folders of newer programs.
+/// slots, vouchers, sessions, which can be ended, and what is in folders of newer programs.
 pub(super) fn is_named_by_none(name: &ObjectName) -> bool {
     match name.folder() {
-        KEYS_FOLDER | VOUCHERS_FOLDER => true,
+        KEYS_FOLDER | SESSIONS_FOLDER | VOUCHERS_FOLDER => true,
         "" | ASIDE_FOLDER => false,
         _ => expected(name).is_none(),
     }
@@ -108,6 +109,12 @@ pub(super) fn remove_rubbish(
 ) -> Result<bool, RepositoryError> {
     if !is_rubbish(repository, name)? {
         return Ok(is_gone(repository, name));
+    }
+    if name.folder() == SESSIONS_FOLDER
+        && let Ok(id) = name.file().parse()
+    {
+        // As a prune does: what its backup has stored counts for nothing until it begins again.
+        end_session(repository, id)?;
     }
     match repository.backend().remove(name) {
         Err(error) if !error.is_not_found() => Err(error.into()),
@@ -229,7 +236,7 @@ fn is_no_arena(
     })
 }
 
-/// An object's bytes, if the medium gives all of them. Of what is vast, none.
+/// An object's bytes, if the medium gives all of them. Of what is vast, or no file, none.
 fn bytes_given(
     repository: &Repository,
     name: &ObjectName,
@@ -237,6 +244,7 @@ fn bytes_given(
     match read_whole(repository.backend(), name, repository.config.arena_bytes) {
         Ok(object) => Ok((object.refused_bytes == 0).then_some(object.bytes)),
         Err(BackendError::TooLarge { .. }) => Ok(Some(Vec::new())),
+        Err(error) if error.is_no_file() && !error.is_directory() => Ok(Some(Vec::new())),
         Err(error) if error.is_not_found() || error.is_damage() || error.is_withheld() => Ok(None),
         Err(error) => Err(error),
     }
