@@ -16,6 +16,7 @@ use crate::format::{
     BlockHead, CHUNK_BYTES_MAX, Codec, DirectoryEntry, FRAME_BYTES, FormatError, SEALED_BYTES_MAX,
     SUMMARY_BASE_BYTES, SUMMARY_SLOT_BYTES, pack_directory, unpack_directory,
 };
+use crate::recycled::Recycled;
 use crate::slots::SummarySlot;
 
 /// Chunks on their way into a block.
@@ -326,7 +327,7 @@ fn is_flat(sample: &[u8]) -> bool {
 pub struct OpenBlock {
     head: BlockHead,
     /// The payload, perhaps with other bytes in front of it.
-    payload: Arc<Vec<u8>>,
+    payload: Arc<Recycled>,
     chunks: Vec<OpenChunk>,
 }
 
@@ -474,21 +475,22 @@ pub fn open_block(bytes: &[u8], arena: ArenaId, key: &SealKey) -> Result<OpenBlo
     let frame = BlockFrame::unpack(bytes)?;
     let damaged = BlockError::Damaged { number: frame.number };
     let end = FRAME_BYTES + frame.sealed_bytes as usize;
-    let mut sealed = bytes.get(FRAME_BYTES..end).ok_or(damaged)?.to_vec();
+    let mut sealed = Recycled::copy_of(bytes.get(FRAME_BYTES..end).ok_or(damaged)?);
     let opened = key.open(u64::from(frame.number), &frame.aad(arena), &mut sealed);
     let (head, kept) = opened.map_err(|_| damaged)?.split_at(BLOCK_HEAD_BYTES);
     let head = BlockHead::unpack(head)?;
     let raw_bytes = head.raw_bytes as usize;
     let (payload, start) = match head.codec {
         Codec::Raw => {
-            sealed.truncate(sealed.len() - TAG_BYTES);
+            let bytes = sealed.len() - TAG_BYTES;
+            sealed.bytes_mut().truncate(bytes);
             (sealed, BLOCK_HEAD_BYTES)
         }
         Codec::Zstd => {
             let payload = decompress(kept, raw_bytes).map_err(|_| damaged)?;
             (payload, 0)
         }
-        Codec::Padding => (Vec::new(), 0),
+        Codec::Padding => (Recycled::default(), 0),
     };
     if payload.len() - start != raw_bytes {
         return Err(damaged);

@@ -6,6 +6,8 @@ use std::sync::{Mutex, PoisonError};
 
 use zstd::bulk::Decompressor;
 
+use crate::recycled::Recycled;
+
 /// At most this many are kept, for as many threads: each takes some 100 KiB.
 const KEPT_MAX: usize = 8;
 
@@ -16,16 +18,22 @@ static KEPT: Mutex<Vec<Decompressor<'static>>> = Mutex::new(Vec::new());
 /// # Errors
 ///
 /// If the frame is damaged, or holds more than `bytes_max`.
-pub fn decompress(frame: &[u8], bytes_max: usize) -> io::Result<Vec<u8>> {
+pub fn decompress(frame: &[u8], bytes_max: usize) -> io::Result<Recycled> {
     let kept = || KEPT.lock().unwrap_or_else(PoisonError::into_inner);
     let idle = kept().pop();
     let mut decompressor = idle.map_or_else(Decompressor::new, Ok)?;
-    let plain = decompressor.decompress(frame, bytes_max);
+    let mut plain = Recycled::with_room(bytes_max);
+    let outcome = decompressor.decompress_to_buffer(frame, plain.bytes_mut());
     let mut kept = kept();
     if kept.len() < KEPT_MAX {
         kept.push(decompressor);
     }
-    plain
+    drop(kept);
+    // There may be room for more than was asked for.
+    match outcome? {
+        bytes if bytes <= bytes_max => Ok(plain),
+        _ => Err(io::Error::other("the frame holds more than it may")),
+    }
 }
 
 #[cfg(test)]
@@ -37,7 +45,7 @@ mod tests {
         let plain = [7; 4096];
         let frame = zstd::bulk::compress(&plain, 3).unwrap();
         for _ in 0..2 {
-            assert_eq!(decompress(&frame, 4096).unwrap(), plain);
+            assert_eq!(*decompress(&frame, 4096).unwrap(), plain);
             assert!(decompress(&frame, 4095).is_err());
             assert!(decompress(&frame[..frame.len() - 1], 4096).is_err());
             assert!(decompress(b"no frame", 4096).is_err());

@@ -17,6 +17,7 @@ pub mod format;
 mod mark;
 pub mod name;
 mod opened;
+mod recycled;
 mod rewrite;
 pub mod scan;
 mod slots;

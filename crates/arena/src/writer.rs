@@ -19,6 +19,7 @@ use crate::format::{
 };
 use crate::mark::{SummaryBinding, is_marked, mark};
 use crate::name::ArenaName;
+use crate::recycled::Recycled;
 use crate::slots::SummarySlot;
 
 /// What an arena holds.
@@ -391,7 +392,7 @@ pub(crate) fn open_summary(
 ) -> Result<(Summary, bool), FormatError> {
     let damaged = FormatError::Damaged("summary");
     let message = sealed.get(SUMMARY_SALT_BYTES..).ok_or(damaged)?;
-    let (mut message, aad) = (message.to_vec(), binding.aad(sealed.len()));
+    let (mut message, aad) = (Recycled::copy_of(message), binding.aad(sealed.len()));
     let opened = SealKey::new(key).open(0, &aad, &mut message);
     let mut fields = LeReader::new(opened.map_err(|_| damaged)?);
     let mut next = || fields.u32().map(|length| length as usize).map_err(|_| damaged);
