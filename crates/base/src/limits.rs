@@ -87,8 +87,8 @@ impl SizeLimits {
         linked_max: 100_000,
         record_snapshots_max: 16,
         record_sessions_max: 16 << 10,
-        // A quarter of what a reader accepts; a block may follow. Some 400,000 chunks.
-        summary_bytes_max: 16 << 20,
+        // An eighth of what a reader accepts; a block may follow. Some 200,000 chunks.
+        summary_bytes_max: 8 << 20,
         // Some 11 MiB.
         vouchers_max: 100_000,
         flight_bytes_max: 64 << 20,
@@ -101,8 +101,7 @@ impl SizeLimits {
         arenas_behind_max: usize::MAX,
     };
 
-    /// For tests: each small, or that of the program. A recipe of a thousand chunks still has fewer
-    /// nodes above each other than a reader accepts.
+    /// For tests: each small, or that of the program.
     pub fn from_seed(seed: u64) -> Self {
         let usual = Self::DEFAULT;
         let mut draws = Draws(seed);

@@ -1,5 +1,6 @@
 //! Recipes are built from a stream's chunks and read back, node by node.
 
+use strongroom_base::SizeLimits;
 use strongroom_base::regimes::{Regime, reached_if};
 
 use crate::entry::Entry;
@@ -16,6 +17,11 @@ pub struct RecipeBuilder {
     levels: Vec<Level>,
     stream_bytes: u64,
 }
+
+/// Nodes above this many others have the program's lengths even if a writer's are shorter: with a few
+/// references in each, a long stream would have more levels than a reader accepts
+/// ([`Recipe::DEPTH_MAX`]).
+const LEVELS_LIMITED: usize = 5;
 
 /// References of one level that are not yet in a node.
 #[derive(Debug, Default)]
@@ -76,7 +82,7 @@ impl RecipeBuilder {
         let refs = &mut self.levels[level].refs;
         let ends_node = chunk.may_end_node();
         refs.push(chunk);
-        let limits = writer.limits();
+        let limits = if level < LEVELS_LIMITED { writer.limits() } else { &SizeLimits::DEFAULT };
         if refs.len() >= limits.node_refs_max || (refs.len() >= limits.node_refs_min && ends_node) {
             let node = self.take_refs(level);
             self.push_node(level, &node, writer)?;

@@ -389,7 +389,7 @@ impl Collector<'_> {
             end_session(self.repository, session.id)?;
             outcome.ended.push(session.id);
             match self.repository.backend().remove(&session_object(session.id)) {
-                // It has ended, whatever is left in its place.
+                // It has ended, even if something is left in its place.
                 Err(error) if !error.is_not_found() && !error.is_directory() => {
                     return Err(error.into());
                 }

@@ -39,8 +39,8 @@ pub struct Packer {
     data: Lane,
     metadata: Lane,
     stages: Stages,
-    /// Written arenas that the caller was told of.
-    told: usize,
+    /// Written arenas that the caller knows of.
+    known: usize,
     /// This many more may be closed before the caller waits.
     behind_max: usize,
     keys: WriteKeys,
@@ -66,7 +66,7 @@ impl Packer {
             data: lane(ArenaContent::Data, options.block_bytes),
             metadata: lane(ArenaContent::Metadata, of_metadata),
             stages: Stages::start(repository, origin, options, times),
-            told: 0,
+            known: 0,
             behind_max: repository.limits.arenas_behind_max,
             keys: repository.write_keys().clone(),
             secret: secret.cloned(),
@@ -110,7 +110,7 @@ impl Packer {
     /// Waits until one more arena is on the medium, of those that get no more chunks.
     pub fn wait_written(&mut self) -> Result<WrittenArena, BackendError> {
         let written = self.stages.wait_written()?;
-        self.told += 1;
+        self.known += 1;
         Ok(written)
     }
 
@@ -118,8 +118,8 @@ impl Packer {
     /// more are behind than may be.
     pub fn take_written(&mut self) -> Result<Vec<WrittenArena>, BackendError> {
         let mut written = self.stages.take_written()?;
-        self.told += written.len();
-        while self.data.closed() + self.metadata.closed() - self.told > self.behind_max {
+        self.known += written.len();
+        while self.data.closed() + self.metadata.closed() - self.known > self.behind_max {
             written.push(self.wait_written()?);
         }
         Ok(written)
