@@ -411,9 +411,12 @@ impl Collector<'_> {
             match self.repository.backend().size(&name) {
                 Ok(_) if expected => return Ok(true),
                 Err(error) if error.is_not_found() && !expected => return Ok(true),
-                // What is no file says nothing, and keeps nothing from being collected.
-                Err(error) if !error.is_not_found() && !error.is_no_file() => return Err(error),
-                _ => {}
+                Err(error) if error.is_not_found() => {}
+                // A session that is no file can be ended. Where the snapshot would be, nothing can
+                // be decided as long as the name is taken.
+                Err(error) if error.is_no_file() && !expected => {}
+                Err(error) => return Err(error),
+                Ok(_) => {}
             }
         }
         Ok(false)
