@@ -64,7 +64,7 @@ struct Actor {
     /// Its program was killed: it makes no more calls.
     is_killed: bool,
     asleep_until: u64,
-    /// One of its threads makes a call.
+    /// Whether one of its threads makes a call.
     is_calling: bool,
     /// For this many calls it gets no answer.
     cut_off: u64,

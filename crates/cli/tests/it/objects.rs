@@ -70,8 +70,8 @@ fn kept_h4_what_is_no_file_stops_no_verb() {
     }
 }
 
-/// The same in folders of what others than the owner store: nothing needs it, so `prune` goes on, and
-/// `repair` takes it away.
+/// What is no file, in folders of what others than the owner store: nothing needs it, so `prune` goes on,
+/// and `repair` takes it away.
 #[test]
 fn kept_h4_what_is_no_file_is_taken_away_wherever_it_lies() {
     let id = "5a".repeat(16);

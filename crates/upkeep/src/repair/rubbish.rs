@@ -2,7 +2,7 @@
 //! vouchers, and of which nothing can be read, or which is a copy of an object of another name. Anybody
 //! who may store can leave it there, and so can a disk that was full.
 //!
-//! It is taken away only if it is no file, or if the medium gives every byte of it, twice the same;
+//! Rubbish is taken away only if it is no file, or if the medium gives every byte of it, twice the same;
 //! parity and the second copy were tried before. What is withheld, and what a newer program made, is
 //! left. An arena is rubbish only if nothing that a snapshot needs is lost, no collection names it, and
 //! no session is open that may have stored it.
