@@ -1,6 +1,8 @@
 //! `forget` and `prune`: what no snapshot needs goes, what any needs stays, with any fault or
 //! any other verb at any time.
 
+mod rounds;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -1,6 +1,8 @@
 //! The second reckoning: what a collection is about to remove is checked once more, by code that
 //! shares nothing with the first.
 
+mod same;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

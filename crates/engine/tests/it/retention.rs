@@ -41,7 +41,7 @@ fn periods(time: Timestamp) -> Periods {
 }
 
 /// Shows what it was set to.
-struct SetClock(AtomicI64);
+pub struct SetClock(pub AtomicI64);
 
 impl Clock for SetClock {
     fn now(&self) -> Timestamp {
