@@ -1,5 +1,7 @@
 //! Copies: complete whenever a snapshot is in them, with any fault, beside any other verb.
 
+mod sent;
+
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,0 +1,174 @@
+//! What becomes of an object that is sent, what the sums of a copy say, and what a place is that does not
+//! keep what it takes.
+
+use strongroom_backend::Promises;
+use strongroom_base::{Progress, Severity};
+use strongroom_testkit::{Gives, Listener, WithholdingBackend};
+
+use super::*;
+
+/// A copy, and the last that was said of its progress.
+fn copy_with_progress(
+    source: &dyn Backend,
+    target: &dyn Backend,
+) -> (CopyOutcome, Progress, Vec<(Severity, String)>) {
+    let listener = Listener::new();
+    let outcome = replicate(source, target, &listener, &Cancel::new()).unwrap();
+    let problems = listener.problems().into_iter().map(|heard| {
+        let path = heard.path.map(|path| path.display().to_string());
+        (heard.severity, path.unwrap_or_default())
+    });
+    (outcome, listener.last_progress(), problems.collect())
+}
+
+fn bytes(objects: &Objects) -> u64 {
+    objects.values().map(|object| object.len() as u64).sum()
+}
+
+#[test]
+fn the_sums_of_a_copy_are_what_it_did() {
+    let (world, _) = history(660);
+    let base = world.objects.snapshot();
+    let (count, total) = (base.len() as u64, bytes(&base));
+    let target = MemoryBackend::new();
+    let (outcome, progress, problems) = copy_with_progress(&*world.objects, &target);
+    assert_eq!((outcome.sent, outcome.sent_bytes), (count, total));
+    assert_eq!((outcome.present, outcome.present_bytes), (0, 0));
+    assert_eq!((outcome.mended, outcome.replaced), (0, 0));
+    assert_eq!((progress.files, progress.bytes, progress.bytes_stored), (count, total, total));
+    assert_eq!((progress.files_total, progress.bytes_total), (Some(count), Some(total)));
+    assert!(problems.is_empty(), "{problems:?}");
+
+    let (outcome, progress, problems) = copy_with_progress(&*world.objects, &target);
+    assert_eq!((outcome.sent, outcome.sent_bytes), (0, 0));
+    assert_eq!((outcome.present, outcome.present_bytes), (count, total));
+    assert_eq!(progress.files_total.unwrap_or(0), 0);
+    assert!(problems.is_empty(), "{problems:?}");
+
+    // One has to be computed from its parity, another was cut short in the replica, and the source does
+    // not give a third.
+    let [mended, cut, withheld] = &names_in(&base, "arenas")[..3] else {
+        panic!("three arenas at least")
+    };
+    let mut damaged = base.clone();
+    let middle = base[mended].len() / 2;
+    damaged.get_mut(mended).unwrap()[middle] ^= 1;
+    let mut there = base.clone();
+    there.remove(mended);
+    there.remove(withheld);
+    there.get_mut(cut).unwrap().pop();
+    let (source, hidden) = (Arc::new(MemoryBackend::from_snapshot(damaged)), withheld.clone());
+    let source =
+        WithholdingBackend::new(
+            source,
+            move |name| {
+                if *name == hidden { Gives::Archived } else { Gives::All }
+            },
+        );
+    let target = MemoryBackend::from_snapshot(there);
+    let (outcome, progress, problems) = copy_with_progress(&source, &target);
+    let sent = [mended, cut].map(|name| base[name].len() as u64);
+    assert_eq!((outcome.sent, outcome.sent_bytes), (2, sent.iter().sum()));
+    assert_eq!((outcome.mended, outcome.replaced), (1, 1));
+    assert_eq!(outcome.withheld.iter().map(|(name, _)| name).collect::<Vec<_>>(), [withheld]);
+    let looked_at = [mended, cut, withheld].map(|name| base[name].len() as u64);
+    assert_eq!((progress.files, progress.bytes), (3, looked_at.iter().sum()));
+    assert_eq!(progress.bytes_stored, outcome.sent_bytes);
+    assert_eq!(problems, [(Severity::Warning, mended.to_string())]);
+    let mut expected = base.clone();
+    expected.remove(withheld);
+    assert_eq!(target.snapshot(), expected);
+}
+
+/// What comes to the replica between the listing and the sending.
+#[test]
+fn what_another_stored_meanwhile_is_looked_at() {
+    // Two copies of which each was pruned have arenas of one name and other bytes, both whole.
+    let (world, kept) = history(664);
+    let [one, other] = [(); 2].map(|()| {
+        let objects = Arc::new(MemoryBackend::from_snapshot(world.objects.snapshot()));
+        let repository = world.open_over(objects.clone()).unwrap();
+        forget(&repository, &[kept[0].0]).unwrap();
+        prune(&repository, &ALL, &Silent, &Cancel::new()).unwrap();
+        objects.snapshot()
+    });
+    let is_in_both = |name: &&ObjectName| other.get(*name).is_some_and(|it| *it != one[*name]);
+    let mut arenas = one.keys().filter(|name| name.folder() == "arenas");
+    let name = arenas.find(is_in_both).expect("no arena was rewritten in both");
+    let source = MemoryBackend::from_snapshot(one.clone());
+    let sums = |there: &[u8]| {
+        let target = Arc::new(MemoryBackend::new());
+        let (place, name, there) = (target.clone(), name.clone(), there.to_vec());
+        let (planted, called) = (AtomicBool::new(false), name.clone());
+        let acting = RecordingBackend::acting(target.clone(), move |call| {
+            let is_sent = call.kind == CallKind::Create && call.name == called.as_str();
+            if is_sent && !planted.swap(true, Ordering::Relaxed) {
+                place.create(&called, &there).unwrap();
+            }
+        });
+        let (outcome, _, problems) = copy_with_progress(&source, &acting);
+        let said = problems.iter().any(|(_, path)| path == name.as_str());
+        let is_conflict = outcome.conflicts.contains(&name);
+        let kept = target.snapshot()[&name].clone();
+        let kept = if kept == one[&name] { "ours" } else { "theirs" };
+        (kept, outcome.replaced, is_conflict, said)
+    };
+    let (ours, theirs) = (&one[name], &other[name]);
+    assert_eq!(sums(ours), ("ours", 0, false, false), "the same");
+    assert_eq!(sums(theirs), ("theirs", 0, true, true), "another");
+    assert_eq!(sums(&theirs[1..]), ("ours", 1, false, false), "a damaged one");
+}
+
+/// A place that says yes and keeps nothing, or a part, is found out with the first object; and its own
+/// errors are told as they are.
+#[test]
+fn a_place_that_does_not_keep_what_it_takes_is_named() {
+    let (world, _) = history(662);
+    let first = |kind| {
+        let target = Arc::new(MemoryBackend::new());
+        let (place, done) = (target.clone(), AtomicBool::new(false));
+        let acting = RecordingBackend::acting(target, move |call| {
+            let is_asked = call.kind == CallKind::Size && !done.load(Ordering::Relaxed);
+            if !is_asked {
+                return;
+            }
+            let Some((name, object)) = place.snapshot().pop_first() else { return };
+            done.store(true, Ordering::Relaxed);
+            place.remove(&name).unwrap();
+            if kind == "a part" {
+                place.create(&name, &object[1..]).unwrap();
+            }
+        });
+        copy(&*world.objects, &acting)
+    };
+    for kind in ["a part", "nothing"] {
+        match first(kind) {
+            Err(RepositoryError::NotKept { .. }) => {}
+            other => panic!("{kind}: {other:?}"),
+        }
+    }
+    let plan = FaultPlan::lasting(Calls::of(&[CallKind::Size]), 0, FaultKind::Io);
+    let target = FaultyBackend::new(Arc::new(MemoryBackend::new()), plan);
+    match copy(&*world.objects, &target) {
+        Err(RepositoryError::NotKept { .. }) => panic!("nothing is known of it"),
+        Err(_) => {}
+        Ok(outcome) => panic!("{outcome:?}"),
+    }
+}
+
+/// The longest object that a place takes is sent, and a longer one is named.
+#[test]
+fn what_a_place_cannot_take_is_named_and_the_rest_is_sent() {
+    let (world, _) = history(663);
+    let base = world.objects.snapshot();
+    let longest = base.values().map(|object| object.len()).max().unwrap();
+    for (most, is_sent) in [(longest as u64, true), (longest as u64 - 1, false)] {
+        let inner = Arc::new(MemoryBackend::new());
+        let promises = Promises { object_bytes_max: most, ..inner.promises() };
+        let target = RecordingBackend::new(inner.clone()).promising(promises);
+        let outcome = copy(&*world.objects, &target).unwrap();
+        assert_eq!(outcome.lost.is_empty(), is_sent, "{:?}", outcome.lost);
+        let expected = base.iter().filter(|(_, object)| object.len() as u64 <= most).count();
+        assert_eq!(inner.snapshot().len(), expected);
+    }
+}
