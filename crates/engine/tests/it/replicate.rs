@@ -1,5 +1,6 @@
 //! Copies: complete whenever a snapshot is in them, with any fault, beside any other verb.
 
+mod nights;
 mod sent;
 
 use std::collections::BTreeSet;
