@@ -190,6 +190,11 @@ fn no_slot_that_a_snapshot_needs_is_removed() {
     check_each_slot(&world);
     let only_bases = Slots::of(&world.open()).only_bases;
     assert!(only_bases > 2, "{only_bases}");
+    // The first reckoning spares them, too.
+    let pruned = world.open_objects(&world.objects.snapshot()).unwrap();
+    prune(&pruned, &ALL, &Silent, &Cancel::new()).unwrap();
+    let (before, after) = (Slots::of(&world.open()), Slots::of(&pruned));
+    assert!(before.needed == after.needed && after.needed.is_subset(&after.all));
     remember(&world.open(), &snapshots[..1]).unwrap();
     check_each_slot(&world);
 }

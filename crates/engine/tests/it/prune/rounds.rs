@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::AtomicI64;
 
 use strongroom_repository::{Surroundings, session_object};
-use strongroom_upkeep::Carried;
+use strongroom_upkeep::{Carried, Worth};
 
 use super::*;
 use crate::retention::SetClock;
@@ -157,4 +157,59 @@ fn patience_with_a_session_ends_with_its_age() {
         let is_there = history.world.objects.snapshot().contains_key(&session_object(session.id));
         assert_eq!(is_there, !is_ended, "at {now}");
     }
+}
+
+fn rehearse(repository: &Repository, options: PruneOptions) -> Worth {
+    let rehearsal = PruneOptions { dry_run: true, ..options };
+    prune(repository, &rehearsal, &Silent, &Cancel::new()).unwrap().worth.unwrap()
+}
+
+/// What a rehearsal says is what is done, about as many bytes as it says; and what is left unused is within
+/// the share that may be.
+#[test]
+fn a_rehearsal_says_what_it_is_worth() {
+    let history = History::new(26, &[1, 2, 3]);
+    let repository = history.world.open();
+    let before = history.world.objects.snapshot();
+    let all = rehearse(&repository, ALL);
+    assert_eq!(all.unused_bytes, 0, "{all:?}");
+    assert!(all.arenas_removed > 0 && all.arenas_rewritten > 2, "{all:?}");
+
+    let at = |percent| rehearse(&repository, PruneOptions { unused_percent_max: percent, ..ALL });
+    let nothing = at(u8::MAX);
+    assert_eq!(nothing.arenas_removed, all.arenas_removed);
+    assert_eq!((nothing.arenas_rewritten, nothing.rewritten_bytes), (0, 0));
+    let whole = all.freed_bytes - nothing.unused_bytes;
+    assert_eq!(nothing.freed_bytes, whole, "that of what goes as a whole");
+    let needed = stored_bytes(&before) as u64 - all.freed_bytes;
+    let mut last = all;
+    for percent in 1..100 {
+        let worth = at(percent);
+        assert_eq!(worth.freed_bytes + worth.unused_bytes, all.freed_bytes, "{percent} %");
+        assert!(worth.unused_bytes * 100 <= needed * u64::from(percent), "{percent} %: {worth:?}");
+        // The last that is rewritten is one of which more would be unused without it.
+        assert!(worth.arenas_rewritten <= last.arenas_rewritten, "{percent} %: {worth:?}");
+        if worth.arenas_rewritten < last.arenas_rewritten {
+            assert!(last.unused_bytes * 100 < worth.unused_bytes * 100, "{last:?} {worth:?}");
+            let before = needed / 100 * u64::from(percent - 1);
+            assert!(worth.unused_bytes > before, "{percent} %: {worth:?}");
+        }
+        last = worth;
+    }
+
+    let within = |bytes| rehearse(&repository, PruneOptions { rewritten_max: Some(bytes), ..ALL });
+    assert_eq!(within(all.rewritten_bytes), all);
+    let less = within(all.rewritten_bytes - 1);
+    assert_eq!(less.arenas_rewritten + 1, all.arenas_rewritten);
+    assert_eq!(less.freed_bytes + less.unused_bytes, all.freed_bytes);
+
+    let outcome = collect(&repository).unwrap();
+    assert_eq!(outcome.worth, Some(all));
+    let carried = outcome.carried;
+    assert_eq!(carried.arenas_removed, all.arenas_removed);
+    assert_eq!(carried.arenas_rewritten, all.arenas_rewritten);
+    let is_about = |real: u64, said: u64| real.abs_diff(said) * 10 <= real;
+    assert!(is_about(carried.rewritten_bytes, all.rewritten_bytes), "{carried:?} {all:?}");
+    let freed = carried.removed_bytes - carried.rewritten_bytes;
+    assert!(is_about(freed, all.freed_bytes), "{carried:?} {all:?}");
 }
