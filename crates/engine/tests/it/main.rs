@@ -16,6 +16,7 @@ mod deltas;
 mod domains;
 mod endings;
 mod faults;
+mod forgetting;
 mod holds;
 mod hostile;
 mod images;

@@ -213,3 +213,78 @@ fn a_rehearsal_says_what_it_is_worth() {
     let freed = carried.removed_bytes - carried.rewritten_bytes;
     assert!(is_about(freed, all.freed_bytes), "{carried:?} {all:?}");
 }
+
+/// A world in which a program has begun to write and has not gone on, and the name of its session.
+fn with_open_session(seed: u64) -> (History, SnapshotId) {
+    let history = History::new(seed, &[0]);
+    let id = {
+        let writer = history.world.open();
+        let session = Session::begin(&writer, "host").unwrap();
+        let id = session.id;
+        std::mem::forget(session);
+        id
+    };
+    (history, id)
+}
+
+/// A session whose snapshot is there has ended, even if its program was killed before it said so; and so
+/// has one that goes while it is looked at.
+#[test]
+fn a_prune_does_not_wait_for_what_has_ended() {
+    let (history, id) = with_open_session(27);
+    let world = &history.world;
+    let objects = || Arc::new(MemoryBackend::from_snapshot(world.objects.snapshot()));
+    let outcome = collect(&world.open_over(objects()).unwrap()).unwrap();
+    assert_eq!(outcome.waiting.iter().map(|session| session.id).collect::<Vec<_>>(), [id]);
+
+    // It is one of a backup that went through.
+    let (kept, _) = history.kept[0];
+    let killed = objects();
+    let session = &world.objects.snapshot()[&session_object(id)];
+    killed.remove(&session_object(id)).unwrap();
+    killed.create(&session_object(kept), session).unwrap();
+    let outcome = collect(&world.open_over(killed).unwrap()).unwrap();
+    assert!(outcome.waiting.is_empty() && outcome.ended.is_empty(), "{outcome:?}");
+    assert_eq!(outcome.snapshots.len(), 1);
+
+    // It ends between the listing and the look.
+    let (going, name) = (objects(), format!("snapshots/{id}"));
+    let place = going.clone();
+    let acting = RecordingBackend::acting(going, move |call| {
+        if call.kind == CallKind::Size && call.name == name {
+            place.remove(&session_object(id)).unwrap();
+        }
+    });
+    let outcome = collect(&world.open_over(Arc::new(acting)).unwrap()).unwrap();
+    assert!(outcome.waiting.is_empty() && outcome.ended.is_empty(), "{outcome:?}");
+
+    // What cannot be known is not guessed.
+    let plan =
+        FaultPlan::lasting(Calls::of(&[CallKind::Size]).within("snapshots"), 0, FaultKind::Io);
+    let faulty = Arc::new(FaultyBackend::new(objects(), plan));
+    assert!(collect(&world.open_over(faulty).unwrap()).is_err());
+}
+
+/// A session that is ended may be gone before it is removed; one that cannot be removed is an error.
+#[test]
+fn the_session_that_a_prune_ends_is_removed() {
+    let (history, id) = with_open_session(28);
+    let world = &history.world;
+    let impatient = PruneOptions { patience: Duration::ZERO, ..ALL };
+    let objects = Arc::new(MemoryBackend::from_snapshot(world.objects.snapshot()));
+    let place = objects.clone();
+    let acting = RecordingBackend::acting(objects, move |call| {
+        if call.kind == CallKind::Remove && call.name == format!("sessions/{id}") {
+            place.remove(&session_object(id)).unwrap();
+        }
+    });
+    let repository = world.open_over(Arc::new(acting)).unwrap();
+    let outcome = prune(&repository, &impatient, &Silent, &Cancel::new()).unwrap();
+    assert_eq!((outcome.ended, outcome.snapshots.len()), (vec![id], 1));
+
+    let plan =
+        FaultPlan::lasting(Calls::of(&[CallKind::Remove]).within("sessions"), 0, FaultKind::Io);
+    let faulty = Arc::new(FaultyBackend::new(world.objects.clone(), plan));
+    let repository = world.open_over(faulty).unwrap();
+    assert!(prune(&repository, &impatient, &Silent, &Cancel::new()).is_err());
+}
