@@ -2,17 +2,22 @@
 //! changes.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use strongroom_backend::{Backend, MemoryBackend};
 use strongroom_base::{Cancel, Silent, SnapshotId};
-use strongroom_repository::{Repository, RepositoryError, Session, list_snapshots};
+use strongroom_engine::backup;
+use strongroom_repository::{
+    Repository, RepositoryError, Session, Wishes, change_remark, list_snapshots,
+};
 use strongroom_testkit::tree::{TreeOptions, grow, mutate};
-use strongroom_testkit::{FaultPlan, FaultyBackend, Image};
+use strongroom_testkit::{FaultPlan, FaultyBackend, Image, Listener};
 use strongroom_upkeep::{
-    Gathered, PruneOptions, VerifyDepth, defragment, forget, prune, remember, verify,
+    Gathered, NewAccess, PruneOptions, VerifyDepth, add_key, defragment, forget, prune, remember,
+    verify,
 };
 
-use crate::world::{World, snapshot_ids};
+use crate::world::{LAPTOP, World, options, run, snapshot_ids};
 
 /// Many small files, so that each version leaves most of them alone.
 const TREE: TreeOptions =
@@ -154,4 +159,49 @@ fn a_crash_at_any_call_loses_nothing() {
             break;
         }
     }
+}
+
+/// What is said of a snapshot is said of the one that replaces it.
+#[test]
+fn its_description_goes_with_it() {
+    let (world, versions) = history(5);
+    let (newest, _) = versions.last().unwrap();
+    let repository = world.open();
+    change_remark(&repository, *newest, |remark| remark.description = "kept".to_owned()).unwrap();
+    let to = gather(&repository, *newest, u64::MAX).unwrap().unwrap().to.unwrap();
+    let wishes = Wishes::read(&repository).unwrap();
+    assert_eq!(wishes.remarks().about(to).description, "kept");
+}
+
+/// A snapshot that nobody but its maker could vouch for, or that lacks something, is not replaced.
+#[test]
+fn what_cannot_be_replaced_stays_as_it_is() {
+    let (world, _) = history(6);
+    let repository = world.open();
+    add_key(&repository, LAPTOP, "laptop", NewAccess::PutOnly("laptop"), None).unwrap();
+    let laptop = world.open_with(world.surroundings(), LAPTOP).unwrap();
+    let mut all = options(&world.tree());
+    all.host = "laptop".to_owned();
+    let foreign = run(&laptop, &all, &Silent).unwrap().snapshot.id;
+    let cancel = Cancel::new();
+    let (stop, seen) = (cancel.clone(), AtomicU64::new(0));
+    let listener = Listener::on_work(move |_| {
+        if seen.fetch_add(1, Ordering::Relaxed) == 2 {
+            stop.cancel();
+        }
+    });
+    world.mutate(7);
+    let partial =
+        backup(&repository, &options(&world.tree()), &listener, &cancel).unwrap().snapshot;
+    assert!(partial.partial);
+    let before = world.objects.snapshot();
+    for (id, why) in [(foreign, "can only store"), (partial.id, "incomplete")] {
+        match gather(&repository, id, u64::MAX) {
+            Err(RepositoryError::Argument(said)) => {
+                assert!(said.contains(why) && said.contains(&id.short().to_string()), "{said}");
+            }
+            other => panic!("{why}: {other:?}"),
+        }
+    }
+    assert!(world.objects.snapshot() == before);
 }

@@ -5,6 +5,7 @@ mod same;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use strongroom_arena::{ArenaContent, ArenaName, CacheLimits, ListedArenas};
 use strongroom_backend::{Backend, MemoryBackend};
@@ -16,9 +17,9 @@ use strongroom_repository::{
     SlotSets, SnapshotEvent, SnapshotWalk, create_plan, create_verdict, list_snapshots,
     snapshot_object,
 };
-use strongroom_testkit::Image;
 use strongroom_testkit::damage::Objects;
 use strongroom_testkit::tree::{TreeOptions, grow, mutate};
+use strongroom_testkit::{CallKind, Image, RecordingBackend};
 use strongroom_upkeep::{
     Later, MirrorPlan, PruneOutcome, VerifyDepth, defragment, forget, mirror, plan_recovery,
     plan_repair, prune, prune_later, remember, repair, replicate, undo_prune, verify,
@@ -230,6 +231,29 @@ fn check_each_slot(world: &World) {
         }
     }
     assert!(kept > 30 && gone > 10, "{kept} were kept, {gone} went");
+}
+
+/// A verdict that comes between the plan of a prune and its own.
+#[test]
+fn a_verdict_that_another_program_was_faster_with_is_reckoned() {
+    let (world, [_, (second, image)]) = one_forgotten(14);
+    let slots = Slots::of(&world.open());
+    let needed = *slots.needed.first().unwrap();
+    let set = BTreeMap::from([(needed.arena, ArenaSlots::of([needed.slot]))]);
+    let verdict = Selection { snapshots: Vec::new(), slots: SlotSets(set) };
+    let (other, is_there) = (world.open(), AtomicBool::new(false));
+    let acting = RecordingBackend::acting(world.objects.clone(), move |call| {
+        let is_own =
+            call.kind == CallKind::Create && call.name.starts_with("collections/1.verdict");
+        if is_own && !is_there.swap(true, Ordering::Relaxed) {
+            create_verdict(&other, 1, &verdict).unwrap();
+        }
+    });
+    let repository = world.open_over(Arc::new(acting)).unwrap();
+    let outcome = prune(&repository, &ALL, &Silent, &Cancel::new()).unwrap();
+    assert_eq!(outcome.carried.arenas_put_off, 1);
+    assert_whole(&world, second, &image, "after the verdict of another");
+    assert!(Slots::of(&world.open()).all.contains(&needed));
 }
 
 /// A chunk that was lost and stored again is needed where it is now, and by fingerprint alone.

@@ -288,3 +288,46 @@ fn the_session_that_a_prune_ends_is_removed() {
     let repository = world.open_over(faulty).unwrap();
     assert!(prune(&repository, &impatient, &Silent, &Cancel::new()).is_err());
 }
+
+/// A plan with room for a few snapshots leaves the others to the next prune; each of them goes once.
+#[test]
+fn what_has_no_room_in_a_plan_is_left_for_the_next() {
+    let mut history = History::new(29, &[0, 1, 2, 3, 4]);
+    history.world.limits.plan_snapshots_bytes_max = 130;
+    let mut gone = Vec::new();
+    let mut times = 0;
+    while gone.len() < history.forgotten.len() {
+        let outcome = collect(&history.world.open()).unwrap();
+        let going: Vec<SnapshotId> = outcome.snapshots.iter().map(|going| going.id).collect();
+        let bytes: usize = outcome.snapshots.iter().map(Forgotten::packed_bytes_max).sum();
+        assert!(!going.is_empty() && bytes <= 130, "{going:?}, {bytes} bytes");
+        let left = history.forgotten.len() - gone.len() - going.len();
+        let more = bytes + outcome.snapshots[0].packed_bytes_max();
+        assert!(left == 0 || more > 130, "there was room for another");
+        assert!(going.iter().all(|id| !gone.contains(id)));
+        gone.extend(going);
+        times += 1;
+    }
+    assert!(times > 1);
+    history.check_done(&history.world.open(), "after all");
+}
+
+/// On a full disk what is only removed makes the room for what is rewritten.
+#[test]
+fn what_goes_as_a_whole_goes_first() {
+    let history = History::new(30, &[1, 2, 3]);
+    let recording = Arc::new(RecordingBackend::new(history.world.objects.clone()));
+    let repository = history.world.open_over(recording.clone()).unwrap();
+    let outcome = collect(&repository).unwrap();
+    let calls = recording.take();
+    let is_of_arena = |call: &&Call, kind| call.kind == kind && call.folder() == "arenas";
+    let rewritten: Vec<usize> =
+        (0..calls.len()).filter(|at| is_of_arena(&&calls[*at], CallKind::Create)).collect();
+    let removed: BTreeSet<&str> = calls[..rewritten[0]]
+        .iter()
+        .filter(|call| is_of_arena(call, CallKind::Remove))
+        .map(|call| call.name.as_str())
+        .collect();
+    assert_eq!(removed.len() as u64, outcome.carried.arenas_removed);
+    assert!(removed.len() > 1 && rewritten.len() > 1);
+}
