@@ -173,7 +173,7 @@ fn its_description_goes_with_it() {
     assert_eq!(wishes.remarks().about(to).description, "kept");
 }
 
-/// A snapshot that nobody but its maker could vouch for, or that lacks something, is not replaced.
+/// A snapshot for which only its maker could vouch, or that lacks something, is not replaced.
 #[test]
 fn what_cannot_be_replaced_stays_as_it_is() {
     let (world, _) = history(6);

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::AtomicI64;
 
 use strongroom_repository::{Surroundings, session_object};
+use strongroom_testkit::Listener;
 use strongroom_upkeep::{Carried, Worth};
 
 use super::*;
@@ -330,4 +331,90 @@ fn what_goes_as_a_whole_goes_first() {
         .collect();
     assert_eq!(removed.len() as u64, outcome.carried.arenas_removed);
     assert!(removed.len() > 1 && rewritten.len() > 1);
+}
+
+/// A plan with room for a few slots leaves the other arenas to the next prune.
+#[test]
+fn what_has_no_room_for_its_slots_is_left_for_the_next() {
+    let mut history = History::new(31, &[1, 2, 3]);
+    let before = stored_bytes(&history.world.objects.snapshot());
+    history.world.limits.plan_slots_bytes_max = 130;
+    let mut times = 0;
+    while collect(&history.world.open()).unwrap().collection.is_some() {
+        history.check(&history.world.open(), "a part of it");
+        times += 1;
+        assert!(times < 50, "it never ends");
+    }
+    assert!(times > 1, "it was done at once");
+    history.check_done(&history.world.open(), "all of it");
+    // In the end as little is left as if there had been room.
+    let left = stored_bytes(&history.world.objects.snapshot());
+    let other = History::new(31, &[1, 2, 3]);
+    collect(&other.world.open()).unwrap();
+    let expected = stored_bytes(&other.world.objects.snapshot());
+    let differ = left.abs_diff(expected);
+    assert!(differ * 50 <= before - expected, "{left} bytes of {before}, not {expected}");
+}
+
+/// Another collector carries out the verdict while this one does, and is faster with each arena.
+#[test]
+fn a_verdict_is_carried_out_by_two_at_once() {
+    let history = History::new(32, &[1, 2, 3]);
+    let world = &history.world;
+    let (other, begun) = (world.open(), AtomicU64::new(0));
+    let acting = RecordingBackend::acting(world.objects.clone(), move |call| {
+        let is_rewritten = call.kind == CallKind::Create && call.folder() == "arenas";
+        if is_rewritten && begun.fetch_add(1, Ordering::Relaxed) == 0 {
+            assert_eq!(collect(&other).unwrap().collection, Some(1));
+        }
+    });
+    let outcome = collect(&world.open_over(Arc::new(acting)).unwrap()).unwrap();
+    assert_eq!(outcome.collection, Some(1));
+    assert!(outcome.carried.arenas_rewritten <= 1, "the other was faster");
+    history.check_done(&world.open(), "after both");
+}
+
+/// An arena whose chunks cannot be read any more stays as it is, and keeps nothing else from going. What
+/// cannot be read now may be there later, so that ends the prune.
+#[test]
+fn what_cannot_be_rewritten_is_put_off() {
+    let history = History::new(33, &[1, 2, 3]);
+    let world = &history.world;
+    let before = world.objects.snapshot();
+    let copy = Arc::new(MemoryBackend::from_snapshot(before.clone()));
+    let plain = collect(&world.open_over(copy.clone()).unwrap()).unwrap().carried;
+    assert!(plain.arenas_rewritten > 1 && plain.arenas_put_off == 0);
+    let after = copy.snapshot();
+    let gone = differing(&before, &after, "arenas");
+    let id = |name: &ObjectName| name.file().split('.').next().unwrap().to_owned();
+    let left: BTreeSet<String> = names_in(&after, "arenas").iter().map(id).collect();
+    let (name, _) = *gone.iter().find(|(name, _)| left.contains(&id(name))).unwrap();
+
+    let mut damaged = before.clone();
+    let object = damaged.get_mut(name).unwrap();
+    let (from, to) = (object.len() * 4 / 10, object.len() * 8 / 10);
+    object[from..to].fill(0);
+    let copy = Arc::new(MemoryBackend::from_snapshot(damaged.clone()));
+    let listener = Listener::new();
+    let repository = world.open_over(copy.clone()).unwrap();
+    let outcome = prune(&repository, &ALL, &listener, &Cancel::new()).unwrap().carried;
+    assert_eq!((outcome.arenas_put_off, outcome.arenas_left), (1, 0), "{outcome:?}");
+    assert_eq!(outcome.arenas_rewritten, plain.arenas_rewritten - 1);
+    assert_eq!(copy.snapshot()[name], damaged[name]);
+    assert!(listener.problems().iter().any(|heard| heard.message.contains("stays as it is")));
+
+    // The reads of whole objects come last.
+    let copy = Arc::new(MemoryBackend::from_snapshot(before.clone()));
+    let recording = Arc::new(RecordingBackend::new(copy));
+    collect(&world.open_over(recording.clone()).unwrap()).unwrap();
+    let calls = recording.take();
+    let is_read = |call: &&Call| call.kind == CallKind::Read && call.folder() == "arenas";
+    let first =
+        calls.iter().position(|call| call.kind == CallKind::Create && call.folder() == "arenas");
+    let at = calls[..first.unwrap()].iter().filter(is_read).count() as u64 - 1;
+    let plan = FaultPlan::lasting(Calls::of(&[CallKind::Read]).within("arenas"), at, FaultKind::Io);
+    let copy = Arc::new(MemoryBackend::from_snapshot(before));
+    let faulty = world.open_over(Arc::new(FaultyBackend::new(copy, plan))).unwrap();
+    let outcome = collect(&faulty);
+    assert!(outcome.is_err(), "{outcome:?}");
 }

@@ -120,7 +120,7 @@ fn what_another_stored_meanwhile_is_looked_at() {
 }
 
 /// A place that says yes and keeps nothing, or a part, is found out with the first object; and its own
-/// errors are told as they are.
+/// errors are reported as they are.
 #[test]
 fn a_place_that_does_not_keep_what_it_takes_is_named() {
     let (world, _) = history(662);
