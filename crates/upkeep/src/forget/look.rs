@@ -189,3 +189,6 @@ impl Sizes {
         !self.is_first && !snapshot.partial && self.usual.is_far_above(&snapshot.stats)
     }
 }
+
+#[cfg(test)]
+mod tests;
