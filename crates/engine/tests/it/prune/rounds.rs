@@ -4,7 +4,9 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicI64;
 
-use strongroom_repository::{Surroundings, session_object};
+use strongroom_arena::{CacheLimits, ListedArenas};
+use strongroom_base::{Fingerprint, Location};
+use strongroom_repository::{ChunkReader, Surroundings, session_object};
 use strongroom_testkit::Listener;
 use strongroom_upkeep::{Carried, Worth};
 
@@ -417,4 +419,47 @@ fn what_cannot_be_rewritten_is_put_off() {
     let faulty = world.open_over(Arc::new(FaultyBackend::new(copy, plan))).unwrap();
     let outcome = collect(&faulty);
     assert!(outcome.is_err(), "{outcome:?}");
+}
+
+/// Of all that is left, no delta lacks a base: a later backup may name it again, though no snapshot needs it
+/// now, and then the second reckoning would not have seen it.
+#[test]
+fn no_delta_is_left_without_its_base() {
+    let mut history = History::new(34, &[0, 1, 2, 3]);
+    let before = history.world.objects.snapshot();
+    let mut spared = 0;
+    for slots_bytes_max in [130, history.world.limits.plan_slots_bytes_max] {
+        history.world.limits.plan_slots_bytes_max = slots_bytes_max;
+        for percent in [0, 5, 10, 20, 30, 50, 80] {
+            let world = &history.world;
+            let copy = Arc::new(MemoryBackend::from_snapshot(before.clone()));
+            let repository = world.open_over(copy).unwrap();
+            let options = PruneOptions { unused_percent_max: percent, ..ALL };
+            prune(&repository, &options, &Silent, &Cancel::new()).unwrap();
+            let reader = reader(&repository);
+            let listed = ListedArenas::list(repository.backend()).unwrap();
+            let arenas: Vec<_> = listed
+                .newest()
+                .map(|newest| reader.store().arena(newest.name.id).unwrap())
+                .collect();
+            let there: BTreeSet<Location> = arenas
+                .iter()
+                .flat_map(|arena| {
+                    let slots = arena.slots().filter(|(_, it)| it.fingerprint != Fingerprint::ZERO);
+                    slots.map(|(slot, _)| Location { arena: arena.id, slot })
+                })
+                .collect();
+            for (slot, entry) in arenas.iter().flat_map(|arena| arena.slots()) {
+                spared += entry.bases.len();
+                let lacks = entry.bases.iter().find(|base| !there.contains(base));
+                assert!(lacks.is_none(), "{percent} %: slot {slot} lacks {lacks:?}");
+            }
+        }
+    }
+    assert!(spared > 0);
+}
+
+fn reader(repository: &Repository) -> ChunkReader {
+    #[expect(clippy::disallowed_methods, reason = "a test gives nothing away")]
+    ChunkReader::of_everything(repository, CacheLimits::default()).unwrap()
 }

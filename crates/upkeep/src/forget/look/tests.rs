@@ -6,7 +6,7 @@ use strongroom_repository::{Arrivals, Doubt};
 
 use super::{DAY, SLACK, new_look};
 
-/// One that a machine says to have made at this time, of so much.
+/// One that a machine says to have made at these times, of this many files.
 fn snapshot(number: u8, started: i64, ended: i64, files: u64) -> Snapshot {
     let mut snapshot = Snapshot::empty(SnapshotId([number; 16]));
     (snapshot.started, snapshot.ended) = (Timestamp(started), Timestamp(ended));
