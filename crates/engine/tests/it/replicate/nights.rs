@@ -1,6 +1,8 @@
 //! A replica that is brought up to date and mirrored, night after night, beside a plain copy of the places.
 
-use strongroom_upkeep::{preview_mirror, remember};
+use std::time::Duration;
+
+use strongroom_upkeep::{PruneOptions, preview_mirror, remember};
 
 use super::*;
 
@@ -62,4 +64,34 @@ fn a_mirror_does_what_its_rehearsal_says() {
         assert!(differing.is_empty(), "night {night}: {differing:?}");
     }
     assert!(most > 3, "{most}");
+}
+
+/// A verdict that is there before the copy begins is carried out during it: what is rewritten meanwhile is
+/// sent, though no verdict is new.
+#[test]
+fn a_verdict_is_carried_out_during_a_copy() {
+    for late in 0..12 {
+        let world = World::new(690);
+        let mut kept = Vec::new();
+        for night in 0..4_u64 {
+            kept.push((world.backup().snapshot.id, world.image()));
+            world.mutate(700 + night);
+        }
+        let repository = world.open();
+        forget(&repository, &[kept[0].0, kept[1].0]).unwrap();
+        let hasty = PruneOptions { time_max: Some(Duration::ZERO), ..ALL };
+        let begun = prune(&repository, &hasty, &Silent, &Cancel::new()).unwrap().carried;
+        assert!(begun.arenas_left > 2, "{begun:?}");
+        let (other, reads) = (world.open(), AtomicU64::new(0));
+        let acting = RecordingBackend::acting(world.objects.clone(), move |call| {
+            let is_sent = call.kind == CallKind::Read && call.folder() == "arenas";
+            if is_sent && reads.fetch_add(1, Ordering::Relaxed) == late {
+                let rest = prune(&other, &ALL, &Silent, &Cancel::new()).unwrap().carried;
+                assert_eq!(rest.arenas_left, 0);
+            }
+        });
+        let target = Arc::new(MemoryBackend::new());
+        copy(&acting, &*target).unwrap();
+        check_complete(&world, target, &kept[2..], &format!("after {late} reads"));
+    }
 }
