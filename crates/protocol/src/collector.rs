@@ -267,7 +267,11 @@ impl Collector {
             let roots = store.roots(snapshot).unwrap_or_default();
             marked = marked.or(world.reach(roots, self.listed));
         }
-        let of_sessions = self.listed.iter().filter(|slot| self.sessions.has(arena_of(*slot)));
+        // One that was ended is there again if its create was late. It never commits.
+        let is_ended =
+            |session: &u8| store.snapshots[usize::from(*session)] == Some(Body::Tombstone);
+        let sessions = self.sessions.minus(self.sessions.iter().filter(is_ended).collect());
+        let of_sessions = self.listed.iter().filter(|slot| sessions.has(arena_of(*slot)));
         marked = marked.or(world.with_bases(of_sessions.collect()));
         self.plan = Plan { forgotten, condemned: self.listed.minus(marked) };
         self.at = match scope.mutant {

@@ -25,6 +25,8 @@ pub struct SnapshotList {
     /// Oldest first: those that do not count, because their domain has ended without them. They are
     /// kept until they are forgotten, and used for nothing.
     pub late: Vec<Snapshot>,
+    /// Sessions that were ended before they committed: there is no snapshot of theirs, and never will be.
+    pub fenced: Vec<SnapshotId>,
     /// What is damaged or forged, and how.
     pub unreadable: Vec<(SnapshotId, RepositoryError)>,
     /// What a newer program made, and what of it this one does not know. It is not damaged.
@@ -157,8 +159,7 @@ fn list(
                 }
                 list.push(snapshot);
             }
-            // It never was one.
-            Err(RepositoryError::Fenced { .. }) => {}
+            Err(RepositoryError::Fenced { .. }) => list.fenced.push(id),
             // Removed between the listing and the reading.
             Err(RepositoryError::Backend(error)) if error.is_not_found() => {}
             Err(error) if error.is_unknown() => list.newer.push((id, error)),

@@ -317,7 +317,7 @@ impl Collector<'_> {
     }
 
     /// C2: lists arenas, *then* sessions, *then* wishes and snapshots; what no remaining snapshot
-    /// reaches, and no listed session wrote, may go.
+    /// reaches, and no listed session wrote that can still commit, may go.
     fn plan(
         &self,
         reach: &mut Reach<'_>,
@@ -330,9 +330,11 @@ impl Collector<'_> {
             find_lost(repository, &self.reader, &reach.inventory, self.monitor, self.cancel)?;
         let Removed { lost, let_go } = found;
         let sessions = list_sessions(self.repository)?.into_iter().map(|session| session.id);
-        let sessions: HashSet<SnapshotId> = sessions.collect();
+        let mut sessions: HashSet<SnapshotId> = sessions.collect();
         let wishes = Wishes::read(self.repository)?;
         let list = list_snapshots(self.repository)?;
+        // A create that came late has brought them back. What they wrote may lack what has gone since.
+        list.fenced.iter().for_each(|fenced| _ = sessions.remove(fenced));
         refuse_emptied(&list, &reach.inventory, collections)?;
         look(self.repository, &list, self.options.dry_run)?;
         let goes = |snapshot| wishes.forget(snapshot);

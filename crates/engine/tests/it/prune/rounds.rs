@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicI64;
 use strongroom_arena::{CacheLimits, ListedArenas};
 use strongroom_base::{Fingerprint, Location};
 use strongroom_repository::{ChunkReader, Surroundings, session_object};
-use strongroom_testkit::Listener;
+use strongroom_testkit::{Fault, Listener};
 use strongroom_upkeep::{Carried, Worth};
 
 use super::*;
@@ -457,6 +457,53 @@ fn no_delta_is_left_without_its_base() {
         }
     }
     assert!(spared > 0);
+}
+
+/// Found by the simulation, seed 1795865469982 at 1a7ea80e: a session was ended, its create came a second
+/// time, and an arena of its own came late, whose deltas had lost their bases meanwhile. It counted as one
+/// that may still commit, so no prune was possible any more.
+#[test]
+fn what_comes_late_of_an_ended_session_stops_no_prune() {
+    let world = World::bare(35);
+    grow(&world.tree(), 35, TREE);
+    let first = world.backup().snapshot.id;
+    mutate(&world.tree(), 35, TREE);
+    // Its answers are lost, from the commit on.
+    let before = world.objects.snapshot();
+    let elsewhere = Arc::new(MemoryBackend::from_snapshot(before.clone()));
+    let lost = |kind, folder: &str| Fault {
+        calls: Calls::of(&[kind]).within(folder),
+        at: 0,
+        lasting: true,
+        kind: FaultKind::Io,
+    };
+    let faults = vec![lost(CallKind::Create, "snapshots"), lost(CallKind::Remove, "sessions")];
+    let faulty = Arc::new(FaultyBackend::new(elsewhere.clone(), FaultPlan { faults }));
+    let mut again = options(&world.tree());
+    again.pack.deltas = true;
+    assert!(run(&world.open_over(faulty).unwrap(), &again, &Silent).is_err());
+    let late = elsewhere.snapshot();
+    let [session] = &names_in(&late, "sessions")[..] else { panic!("one session") };
+
+    // Of the first one nothing stays.
+    world.objects.create(session, &late[session]).unwrap();
+    std::fs::remove_dir_all(world.tree()).unwrap();
+    grow(&world.tree(), 36, TREE);
+    let second = world.backup().snapshot.id;
+    forget(&world.open(), &[first]).unwrap();
+    let impatient = PruneOptions { patience: Duration::ZERO, ..ALL };
+    let outcome = prune(&world.open(), &impatient, &Silent, &Cancel::new()).unwrap();
+    assert_eq!((outcome.ended.len(), outcome.snapshots.len()), (1, 1));
+
+    world.objects.create(session, &late[session]).unwrap();
+    let came = differing(&late, &before, "arenas");
+    for (name, _) in &came {
+        world.objects.create(name, &late[*name]).unwrap();
+    }
+    let outcome = collect(&world.open()).unwrap();
+    assert_eq!(outcome.carried.arenas_removed, came.len() as u64);
+    world.assert_holds(&world.open(), second, &world.image(), "in the end");
+    check_sound(&world.open(), "in the end");
 }
 
 fn reader(repository: &Repository) -> ChunkReader {
