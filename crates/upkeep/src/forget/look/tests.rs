@@ -48,7 +48,7 @@ fn what_is_dated_outside_of_the_looks_is_doubted() {
         (i64::MAX, i64::MAX, Some(Doubt::Dated)),
     ] {
         let second = snapshot(2, started, ended, 100);
-        let found = doubts(&[(BEFORE, &[first.clone()]), (NOW, &[second])]);
+        let found = doubts(&[(BEFORE, std::slice::from_ref(&first)), (NOW, &[second])]);
         assert_eq!(found, [None, doubt], "{started} to {ended}");
     }
 }
