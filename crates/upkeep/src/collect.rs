@@ -250,7 +250,8 @@ fn collect(
         let is_swept = |arena| is_swept(collections, &reach.inventory, arena);
         // Before the verdict, which is final.
         let reckoned = decided.and_then(|verdict| {
-            collector.reckon(&verdict, &is_swept)?;
+            let reckoned = collector.reckon(&verdict, &is_swept);
+            reckoned.map_err(|error| of_unsure_wish(error, collections))?;
             Ok(verdict)
         });
         let verdict = match reckoned {
@@ -285,6 +286,20 @@ fn collect(
         sweep(repository, collections, &is_swept, &mut outcome.carried)?;
     }
     Ok(outcome)
+}
+
+/// A snapshot that an earlier verdict removed and that is there again counts only if the owner's last wish
+/// says so, or cannot be read. If it counts for the second reckoning alone, nothing was miscounted: a wish
+/// could be read once, and not again.
+fn of_unsure_wish(error: RepositoryError, collections: &Collections) -> RepositoryError {
+    match error {
+        RepositoryError::Miscounted { snapshot, .. } if collections.is_gone(snapshot) => {
+            let what = format!("the wish about snapshot {}", snapshot.short());
+            let why = "it could be read, and then not again".to_owned();
+            RepositoryError::NotCollectable { what, why }
+        }
+        other => other,
+    }
 }
 
 /// Whether an arena goes that a verdict removed and that is there again: unless a snapshot needs it,
