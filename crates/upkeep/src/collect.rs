@@ -10,6 +10,7 @@ mod carry;
 mod choose;
 mod inventory;
 mod later;
+mod listed;
 mod lost;
 mod reach;
 
@@ -19,14 +20,13 @@ use std::time::Duration;
 
 use strongroom_arena::{CacheLimits, ListedArenas};
 use strongroom_backend::BackendError;
-use strongroom_base::regimes::{Regime, reached_if};
 use strongroom_base::{ArenaId, Cancel, Monitor, Problem, Severity, SnapshotId, Timestamp};
 use strongroom_catalog::Snapshot;
 use strongroom_repository::objects::SNAPSHOTS_FOLDER;
 use strongroom_repository::{
     ArenaSlots, ChunkReader, Collections, Forgotten, ListedSession, Repository, RepositoryError,
-    Selection, SnapshotList, Wishes, create_plan, create_verdict, end_session, list_sessions,
-    list_snapshots, read_vouchers, session_object, snapshot_object, verdict_object,
+    Selection, Wishes, create_plan, create_verdict, end_session, list_sessions, list_snapshots,
+    read_vouchers, session_object, snapshot_object, verdict_object,
 };
 
 use crate::forget::look;
@@ -39,6 +39,7 @@ use choose::Doomed;
 pub use choose::Worth;
 use inventory::Inventory;
 pub use later::{Later, Undone, prune_later, undo_prune};
+use listed::{going, refuse_emptied, staying};
 use lost::{Removed, find_lost};
 use reach::Reach;
 
@@ -288,14 +289,14 @@ fn collect(
     Ok(outcome)
 }
 
-/// A snapshot that an earlier verdict removed and that is there again counts only if the owner's last wish
-/// says so, or cannot be read. If it counts for the second reckoning alone, nothing was miscounted: a wish
-/// could be read once, and not again.
+/// What the second reckoning found, unless it is of a snapshot that an earlier verdict removed and that is
+/// there again: that one counts only if the owner's last wish says so, or cannot be read. If it counts for
+/// the second reckoning alone, nothing was miscounted; the wish was another one then, or could not be read.
 fn of_unsure_wish(error: RepositoryError, collections: &Collections) -> RepositoryError {
     match error {
         RepositoryError::Miscounted { snapshot, .. } if collections.is_gone(snapshot) => {
             let what = format!("the wish about snapshot {}", snapshot.short());
-            let why = "it could be read, and then not again".to_owned();
+            let why = "it was changed, or could not be read, when it was read again".to_owned();
             RepositoryError::NotCollectable { what, why }
         }
         other => other,
@@ -545,71 +546,4 @@ impl Collector<'_> {
         carry_out(repository, store, number, &verdict, &Way::whole(self.monitor, self.cancel))?;
         Ok(is_own)
     }
-}
-
-/// Fails if there is no snapshot at all, and arenas were written by sessions that knew later ones than
-/// any that a verdict removed: then the folder was emptied, or is not where it was.
-fn refuse_emptied(
-    list: &SnapshotList,
-    inventory: &Inventory,
-    collections: &Collections,
-) -> Result<(), RepositoryError> {
-    let are_some = list.all().next().is_some();
-    if are_some || !list.unreadable.is_empty() || !list.newer.is_empty() {
-        return Ok(());
-    }
-    let removed = collections.gone().map(|gone| gone.sequence).max().unwrap_or(0);
-    let known = inventory.arenas().iter().filter(|holding| !holding.is_frozen);
-    match known.map(|holding| holding.origin.sequence).max() {
-        Some(written) if written > removed.saturating_add(1) => {
-            let why = "it is empty, although there are arenas of several backups".to_owned();
-            Err(RepositoryError::NotCollectable { what: format!("{SNAPSHOTS_FOLDER}/"), why })
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Those of the listed snapshots that do not go.
-///
-/// # Errors
-///
-/// [`RepositoryError::NotCollectable`] if one of them cannot be read.
-fn staying<'l>(
-    list: &'l SnapshotList,
-    goes: &dyn Fn(SnapshotId) -> bool,
-) -> Result<Vec<&'l Snapshot>, RepositoryError> {
-    if let Some(id) = list.not_collectable().into_iter().find(|id| !goes(*id)) {
-        let what = format!("snapshot {}", id.short());
-        let unread = list.unreadable.iter().chain(&list.newer).find(|(of, _)| *of == id);
-        if let Some((_, error)) = unread {
-            return Err(RepositoryError::not_collectable(what, error));
-        }
-        let why = "it has a feature that only a newer program knows".to_owned();
-        return Err(RepositoryError::NotCollectable { what, why });
-    }
-    Ok(list.all().filter(|snapshot| !goes(snapshot.id)).collect())
-}
-
-/// The listed snapshots that go, and the removed ones, as many as have room in this many bytes.
-fn going(
-    list: &SnapshotList,
-    removed: impl Iterator<Item = Forgotten>,
-    goes: &dyn Fn(SnapshotId) -> bool,
-    bytes_max: usize,
-) -> Vec<Forgotten> {
-    let known = list.all().map(|Snapshot { id, domain, sequence, .. }| Forgotten {
-        id: *id,
-        domain: domain.clone(),
-        sequence: *sequence,
-    });
-    let unread = list.unreadable.iter().chain(&list.newer);
-    let unread = unread.map(|(id, _)| Forgotten { id: *id, domain: String::new(), sequence: 0 });
-    let mut bytes = 0;
-    let fits = |going: &Forgotten| {
-        bytes += going.packed_bytes_max();
-        reached_if(bytes > bytes_max, Regime::PlanCutOfSnapshots);
-        bytes <= bytes_max
-    };
-    // The others are left for the next collection.
-    known.chain(unread).filter(|going| goes(going.id)).chain(removed).take_while(fits).collect()
 }
