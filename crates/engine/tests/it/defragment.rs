@@ -161,7 +161,7 @@ fn a_crash_at_any_call_loses_nothing() {
     }
 }
 
-/// What is said of a snapshot is said of the one that replaces it.
+/// The description of a snapshot is that of the one which replaces it.
 #[test]
 fn its_description_goes_with_it() {
     let (world, versions) = history(5);

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use strongroom_arena::{CompressionLevel, Redundancy};
+use strongroom_arena::{CacheLimits, CompressionLevel, Redundancy};
 use strongroom_backend::{Backend, MemoryBackend};
 use strongroom_base::{Cancel, Monitor, SeededEntropy, Silent, SizeLimits, SnapshotId};
 use strongroom_chunk::Limits;
 use strongroom_engine::{BackupOptions, BackupOutcome, EngineError, backup};
 use strongroom_repository::keys::KdfCost;
 use strongroom_repository::{
-    Compression, InitOptions, PackOptions, Repository, RepositoryError, Surroundings,
+    ChunkReader, Compression, InitOptions, PackOptions, Repository, RepositoryError, Surroundings,
     list_snapshots,
 };
 use strongroom_source::SourceOptions;
@@ -68,6 +68,12 @@ static QUIET: Mutex<()> = Mutex::new(());
 pub fn quiet_folder() -> (tempfile::TempDir, MutexGuard<'static, ()>) {
     let guard = QUIET.lock().unwrap_or_else(PoisonError::into_inner);
     (tempfile::tempdir_in("/var/tmp").unwrap(), guard)
+}
+
+/// A reader of everything that a repository holds.
+pub fn reader_of_everything(repository: &Repository) -> ChunkReader {
+    #[expect(clippy::disallowed_methods, reason = "a test gives nothing away")]
+    ChunkReader::of_everything(repository, CacheLimits::default()).unwrap()
 }
 
 /// Small chunks, blocks and arenas: little data makes many of them.

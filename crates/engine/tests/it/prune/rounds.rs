@@ -1,17 +1,18 @@
-//! What one call of `prune` comes to: how many collections it carries out, for whom it waits, what its
-//! sums say.
+//! One call of `prune`: how many collections it carries out, for whom it waits, what it leaves for the
+//! next, and what its sums say.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicI64;
 
-use strongroom_arena::{CacheLimits, ListedArenas};
+use strongroom_arena::ListedArenas;
 use strongroom_base::{Fingerprint, Location};
-use strongroom_repository::{ChunkReader, Surroundings, session_object};
+use strongroom_repository::{Surroundings, session_object};
 use strongroom_testkit::{Fault, Listener};
 use strongroom_upkeep::{Carried, Worth};
 
 use super::*;
 use crate::retention::SetClock;
+use crate::world::reader_of_everything;
 
 fn differing<'o>(some: &'o Objects, others: &Objects, folder: &str) -> Vec<(&'o ObjectName, u64)> {
     let of_folder = some.iter().filter(|(name, _)| name.folder() == folder);
@@ -19,13 +20,17 @@ fn differing<'o>(some: &'o Objects, others: &Objects, folder: &str) -> Vec<(&'o 
     missing.map(|(name, object)| (name, object.len() as u64)).collect()
 }
 
+/// The arena whose generation has this name.
+fn arena_of(name: &ObjectName) -> String {
+    name.file().split('.').next().unwrap().to_owned()
+}
+
 /// The sums of a prune are what these two states differ in.
 #[track_caller]
 fn check_sums(before: &Objects, after: &Objects, carried: Carried) {
-    let id = |name: &ObjectName| name.file().split('.').next().unwrap().to_owned();
     let (gone, new) = (differing(before, after, "arenas"), differing(after, before, "arenas"));
-    let left: BTreeSet<String> = names_in(after, "arenas").iter().map(id).collect();
-    let removed: BTreeSet<String> = gone.iter().map(|(name, _)| id(name)).collect();
+    let left: BTreeSet<String> = names_in(after, "arenas").iter().map(arena_of).collect();
+    let removed: BTreeSet<String> = gone.iter().map(|(name, _)| arena_of(name)).collect();
     let bytes = |arenas: &[(&ObjectName, u64)]| arenas.iter().map(|(_, bytes)| bytes).sum();
     let expected = Carried {
         snapshots: differing(before, after, "snapshots").len() as u64,
@@ -38,7 +43,7 @@ fn check_sums(before: &Objects, after: &Objects, carried: Carried) {
     assert_eq!(carried, expected);
 }
 
-/// What was forgotten since is not left for the next night.
+/// A prune that ends an earlier collection does not leave what was forgotten since for the next night.
 #[test]
 fn a_prune_that_ends_an_earlier_one_goes_on_with_the_next() {
     let history = History::new(21, &[0, 2]);
@@ -63,7 +68,7 @@ fn a_prune_that_ends_an_earlier_one_goes_on_with_the_next() {
     assert_eq!((collections.last, collections.open), (2, None));
 }
 
-/// It does not go on with what it waits for.
+/// A prune does not go on with a collection that waits.
 #[test]
 fn a_prune_that_waits_for_a_session_looks_once() {
     let history = History::new(22, &[0]);
@@ -113,8 +118,7 @@ fn what_comes_back_is_removed_by_the_next_prune() {
     let before = world.objects.snapshot();
     collect(&world.open()).unwrap();
     let after = world.objects.snapshot();
-    let id = |name: &ObjectName| name.file().split('.').next().unwrap().to_owned();
-    let left: BTreeSet<String> = names_in(&after, "arenas").iter().map(id).collect();
+    let left: BTreeSet<String> = names_in(&after, "arenas").iter().map(arena_of).collect();
     let (arenas, snapshots) =
         (differing(&before, &after, "arenas"), differing(&before, &after, "snapshots"));
     let back: Vec<&ObjectName> = arenas.iter().chain(&snapshots).map(|(name, _)| *name).collect();
@@ -126,14 +130,16 @@ fn what_comes_back_is_removed_by_the_next_prune() {
     let outcome = collect(&world.open()).unwrap();
     let swept = world.objects.snapshot();
     check_sums(&full, &swept, outcome.carried);
-    let whole = |name: &&&ObjectName| name.folder() == "snapshots" || !left.contains(&id(name));
+    let whole =
+        |name: &&&ObjectName| name.folder() == "snapshots" || !left.contains(&arena_of(name));
     assert!(back.iter().filter(whole).count() > snapshots.len(), "no arena was removed whole");
     for name in back.iter().filter(whole) {
         assert!(!swept.contains_key(*name), "{name} is there");
     }
 }
 
-/// Its patience is with an age: what is older is ended, and so is what began in the future.
+/// The patience of a prune is with the age of a session: an older one is ended, and so is one that began in
+/// the future.
 #[test]
 fn patience_with_a_session_ends_with_its_age() {
     const BEGUN: i64 = 5000;
@@ -167,8 +173,8 @@ fn rehearse(repository: &Repository, options: PruneOptions) -> Worth {
     prune(repository, &rehearsal, &Silent, &Cancel::new()).unwrap().worth.unwrap()
 }
 
-/// What a rehearsal says is what is done, about as many bytes as it says; and what is left unused is within
-/// the share that may be.
+/// A rehearsal says what is done, and about as many bytes; and what is left unused is within the share that
+/// may be.
 #[test]
 fn a_rehearsal_says_what_it_is_worth() {
     let history = History::new(26, &[1, 2, 3]);
@@ -388,9 +394,8 @@ fn what_cannot_be_rewritten_is_put_off() {
     assert!(plain.arenas_rewritten > 1 && plain.arenas_put_off == 0);
     let after = copy.snapshot();
     let gone = differing(&before, &after, "arenas");
-    let id = |name: &ObjectName| name.file().split('.').next().unwrap().to_owned();
-    let left: BTreeSet<String> = names_in(&after, "arenas").iter().map(id).collect();
-    let (name, _) = *gone.iter().find(|(name, _)| left.contains(&id(name))).unwrap();
+    let left: BTreeSet<String> = names_in(&after, "arenas").iter().map(arena_of).collect();
+    let (name, _) = *gone.iter().find(|(name, _)| left.contains(&arena_of(name))).unwrap();
 
     let mut damaged = before.clone();
     let object = damaged.get_mut(name).unwrap();
@@ -436,7 +441,7 @@ fn no_delta_is_left_without_its_base() {
             let repository = world.open_over(copy).unwrap();
             let options = PruneOptions { unused_percent_max: percent, ..ALL };
             prune(&repository, &options, &Silent, &Cancel::new()).unwrap();
-            let reader = reader(&repository);
+            let reader = reader_of_everything(&repository);
             let listed = ListedArenas::list(repository.backend()).unwrap();
             let arenas: Vec<_> = listed
                 .newest()
@@ -536,9 +541,4 @@ fn a_wish_that_can_be_read_at_times_is_no_miscount() {
         }
     }
     assert!(refused > 0 && done > 0, "{refused} were refused, {done} were done");
-}
-
-fn reader(repository: &Repository) -> ChunkReader {
-    #[expect(clippy::disallowed_methods, reason = "a test gives nothing away")]
-    ChunkReader::of_everything(repository, CacheLimits::default()).unwrap()
 }

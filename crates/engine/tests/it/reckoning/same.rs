@@ -8,6 +8,7 @@ use strongroom_repository::{ChunkWriter, PackOptions, Places, Session, StreamCut
 use strongroom_upkeep::reckon_same;
 
 use super::*;
+use crate::world::reader_of_everything;
 
 /// A chunk of a file.
 #[derive(Clone, Copy)]
@@ -100,7 +101,7 @@ impl Writer<'_> {
 /// Stores a tree; what is in `again` is stored once more.
 fn store(repository: &Repository, below: &Below, again: Places) -> Snapshot {
     let session = Session::begin(repository, "host").unwrap();
-    let reader = reader(repository);
+    let reader = reader_of_everything(repository);
     let pack = PackOptions::default();
     let (silent, cancel) = (Silent, Cancel::new());
     let mut chunks =
@@ -114,14 +115,9 @@ fn store(repository: &Repository, below: &Below, again: Places) -> Snapshot {
     Snapshot { root, ..Snapshot::empty(session.id) }
 }
 
-fn reader(repository: &Repository) -> ChunkReader {
-    #[expect(clippy::disallowed_methods, reason = "a test gives nothing away")]
-    ChunkReader::of_everything(repository, CacheLimits::default()).unwrap()
-}
-
 /// The path at which two differ.
 fn difference(repository: &Repository, one: &Snapshot, other: &Snapshot) -> Option<PathBuf> {
-    match reckon_same(repository, &reader(repository), one, other, &Cancel::new()) {
+    match reckon_same(repository, &reader_of_everything(repository), one, other, &Cancel::new()) {
         Ok(()) => None,
         Err(RepositoryError::Miscopied { snapshot, path }) => {
             assert_eq!(snapshot, one.id);
@@ -207,9 +203,9 @@ fn what_was_stored_again_is_the_same_in_everything_but_its_places() {
     }
 }
 
-/// That of the first file.
+/// The content of the first file.
 fn content_of(repository: &Repository, snapshot: &Snapshot) -> Option<Recipe> {
-    let reader = reader(repository);
+    let reader = reader_of_everything(repository);
     let cancel = Cancel::new();
     let mut walk = SnapshotWalk::new(&Found::root(snapshot), &reader, &cancel);
     while let Some(event) = walk.next().unwrap() {

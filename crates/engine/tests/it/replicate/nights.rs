@@ -10,7 +10,7 @@ fn names(plan: &[strongroom_backend::ObjectInfo]) -> BTreeSet<(String, u64)> {
     plan.iter().map(|info| (info.name.to_string(), info.bytes)).collect()
 }
 
-/// What a place holds, but not what a replica never has.
+/// The objects of a place, without those that a replica never has.
 fn lasting(objects: &Objects) -> Objects {
     let lasts = |name: &ObjectName| name.folder() != "sessions" && !name.file().ends_with(".plan");
     objects

@@ -1,5 +1,5 @@
-//! What becomes of an object that is sent, what the sums of a copy say, and what a place is that does not
-//! keep what it takes.
+//! Objects that are sent to a replica: what becomes of each, what the sums of a copy say, and how a place is
+//! found out that does not keep what it takes.
 
 use strongroom_backend::Promises;
 use strongroom_base::{Progress, Severity};
@@ -57,14 +57,12 @@ fn the_sums_of_a_copy_are_what_it_did() {
     there.remove(mended);
     there.remove(withheld);
     there.get_mut(cut).unwrap().pop();
-    let (source, hidden) = (Arc::new(MemoryBackend::from_snapshot(damaged)), withheld.clone());
-    let source =
-        WithholdingBackend::new(
-            source,
-            move |name| {
-                if *name == hidden { Gives::Archived } else { Gives::All }
-            },
-        );
+    let hidden = withheld.clone();
+    let gives = move |name: &ObjectName| match *name == hidden {
+        true => Gives::Archived,
+        false => Gives::All,
+    };
+    let source = WithholdingBackend::new(Arc::new(MemoryBackend::from_snapshot(damaged)), gives);
     let target = MemoryBackend::from_snapshot(there);
     let (outcome, progress, problems) = copy_with_progress(&source, &target);
     let sent = [mended, cut].map(|name| base[name].len() as u64);
@@ -80,7 +78,7 @@ fn the_sums_of_a_copy_are_what_it_did() {
     assert_eq!(target.snapshot(), expected);
 }
 
-/// What comes to the replica between the listing and the sending.
+/// An object that comes to the replica between the listing and the sending is looked at.
 #[test]
 fn what_another_stored_meanwhile_is_looked_at() {
     // Two copies of which each was pruned have arenas of one name and other bytes, both whole.
