@@ -69,11 +69,13 @@ pub enum Regime {
     LossesCut,
     /// A good reference was not remembered, because its slot is great.
     SlotNotMarked,
+    /// A snapshot was there that a collection of another copy had taken, and that was kept after all.
+    KeptAfterAll,
 }
 
 impl Regime {
     /// All of them.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::RecipeWithNode,
         Self::RecipeOfDepth3,
         Self::TreeOfChunks,
@@ -103,6 +105,7 @@ impl Regime {
         Self::FlightFull,
         Self::LossesCut,
         Self::SlotNotMarked,
+        Self::KeptAfterAll,
     ];
 
     /// How often it was met in this process; always zero if nothing is counted.

@@ -171,7 +171,7 @@ pub fn drill(
         compare_with_last(&mut outcome, before.as_ref(), &digest);
     }
     if outcome.verdict == DrillVerdict::Failed
-        && Collections::read(repository)?.is_gone(snapshot.id)
+        && list.wishes.let_go(&Collections::read(repository)?, snapshot.id)
     {
         let name = snapshot.id.to_string();
         return Err(RepositoryError::NoSuchSnapshot { name }.into());

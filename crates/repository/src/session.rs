@@ -214,7 +214,7 @@ impl<'r> Session<'r> {
     }
 
     fn was_forgotten(&self) -> bool {
-        Collections::read(self.repository).is_ok_and(|collections| collections.is_gone(self.id))
+        Collections::read(self.repository).is_ok_and(|collections| collections.took(self.id))
     }
 
     /// The writer in the headers of its objects.
@@ -328,7 +328,7 @@ pub struct SealedSnapshot {
 }
 
 /// The snapshots whose objects exist. What they say in the clear counts only if it is proven.
-/// Those that collections removed are none ([`Collections::is_gone`]).
+/// Those that collections removed are none ([`Collections::took`]).
 pub fn list_sealed(repository: &Repository) -> Result<Vec<SealedSnapshot>, RepositoryError> {
     let backend = repository.backend();
     let listed = backend.list(SNAPSHOTS_FOLDER)?;

@@ -88,7 +88,7 @@ impl ListedSnapshots {
     pub fn left_by(self, collections: &Collections) -> SnapshotList {
         let mut list = *self.0;
         let wishes = std::mem::take(&mut list.wishes);
-        let is_left = |id: SnapshotId| !collections.is_gone(id) || wishes.keep_after_all(id);
+        let is_left = |id: SnapshotId| !wishes.let_go(collections, id);
         list.snapshots.retain(|snapshot| is_left(snapshot.id));
         list.forgotten.retain(|snapshot| is_left(snapshot.id));
         list.late.retain(|snapshot| is_left(snapshot.id));
@@ -139,7 +139,7 @@ fn list(
     let mut unknown = Vec::new();
     for info in listed? {
         let Ok(id) = info.name.file().parse::<SnapshotId>() else { continue };
-        if collections.is_gone(id) && !list.wishes.keep_after_all(id) {
+        if list.wishes.let_go(collections, id) {
             continue;
         }
         let recall = |known| recall_snapshot(repository, id, info.bytes, known);

@@ -19,6 +19,7 @@ use crate::objects::{
     expected, original_of, read_whole, rightful_name,
 };
 use crate::repository::Repository;
+use crate::session::snapshot_object;
 use crate::signed;
 use crate::wishes::Wishes;
 
@@ -221,12 +222,15 @@ fn is_displaced(repository: &Repository, at: &ObjectName) -> Result<bool, Reposi
     let Some(rightful) = rightful else { return Ok(false) };
     let is_of_the_owner = signed::read_at(repository, at, &rightful).is_ok();
     let is_there = || signed::read(repository, &rightful).is_ok();
-    // What was said of a snapshot that a collection has removed went with it.
+    // What was said of a snapshot that a collection has removed went with it. While there is an object of
+    // it, this may be what keeps it after all.
     let is_over = || -> Result<bool, RepositoryError> {
         if let (FORGOTTEN_FOLDER | REMARKS_FOLDER, Some((snapshot, _))) =
             (rightful.folder(), numbered_of(rightful.file()))
         {
-            return Ok(Collections::read(repository)?.is_gone(snapshot));
+            let object = repository.backend().size(&snapshot_object(snapshot));
+            let is_missing = object.is_err_and(|error| error.is_not_found());
+            return Ok(is_missing && Collections::read(repository)?.took(snapshot));
         }
         let step =
             Step::or_copy_of(rightful.file()).filter(|_| rightful.folder() == COLLECTIONS_FOLDER);

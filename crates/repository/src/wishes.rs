@@ -12,6 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use strongroom_backend::{ObjectName, both};
+use strongroom_base::regimes::{Regime, reached_if};
 use strongroom_base::{SnapshotId, Timestamp};
 
 use crate::collections::Collections;
@@ -141,13 +142,35 @@ impl Wishes {
     /// Whether the owner said, after any wish to forget it, that a snapshot stays. If a collection took
     /// it nevertheless, that was decided in another copy of the repository, and does not count for
     /// what is here.
+    ///
+    /// What cannot be read may say so.
     pub fn keep_after_all(&self, snapshot: SnapshotId) -> bool {
-        let wished = self.about(snapshot);
-        let is_taken_back = wished.greatest > 0 && wished.greatest.is_multiple_of(2);
-        self.hold(snapshot).is_some()
-            || is_taken_back
-            || wished.unreadable > 0
-            || self.withheld.is_some()
+        self.wants_kept(snapshot) || !self.are_known(snapshot)
+    }
+
+    fn wants_kept(&self, snapshot: SnapshotId) -> bool {
+        let greatest = self.about(snapshot).greatest;
+        self.hold(snapshot).is_some() || greatest > 0 && greatest.is_multiple_of(2)
+    }
+
+    /// Whether everything that was wished for a snapshot can be read.
+    fn are_known(&self, snapshot: SnapshotId) -> bool {
+        self.withheld.is_none() && self.about(snapshot).unreadable == 0
+    }
+
+    /// Whether a snapshot is gone for good: a verdict took it, and the owner has not said since that it
+    /// stays. Who asks [`Collections::took`] alone gives up what was brought back from another copy.
+    pub fn let_go(&self, collections: &Collections, snapshot: SnapshotId) -> bool {
+        let (was_taken, is_kept) = (collections.took(snapshot), self.keep_after_all(snapshot));
+        reached_if(was_taken && is_kept, Regime::KeptAfterAll);
+        was_taken && !is_kept
+    }
+
+    /// Whether it is no loss that a snapshot is not there: a verdict took it, and the owner is not known to
+    /// keep it after all. Rubbish among the wishes must not raise an alarm.
+    pub fn is_no_loss(&self, collections: &Collections, snapshot: SnapshotId) -> bool {
+        let is_kept = self.wants_kept(snapshot) && self.are_known(snapshot);
+        collections.took(snapshot) && !is_kept
     }
 
     fn is_wished(&self, snapshot: SnapshotId) -> bool {
@@ -191,7 +214,7 @@ impl Wishes {
         repository: &Repository,
         snapshot: SnapshotId,
     ) -> Result<bool, RepositoryError> {
-        if Collections::read_settled(repository)?.is_gone(snapshot) {
+        if Collections::read_settled(repository)?.took(snapshot) {
             return Ok(false);
         }
         // The greatest number of a wish that may be on its way is the next odd one.

@@ -123,7 +123,7 @@ impl Judge<'_> {
         let attempts = self.stage.shared().ledger.attempts.clone();
         for (label, attempt) in attempts.iter().enumerate() {
             let lose = |what: &str| self.lose(format!("{when}: backup {label} {what}"));
-            let is_gone = attempt.committed().is_some_and(|id| collections.is_gone(id));
+            let is_gone = attempt.committed().is_some_and(|id| collections.took(id));
             if is_gone && !attempt.may_go() {
                 lose(match attempt.wish {
                     Wish::TakenBack => "was taken back, and forgotten all the same",
@@ -166,7 +166,7 @@ impl Judge<'_> {
         }
         let attempts = self.stage.shared().ledger.attempts.clone();
         for (label, attempt) in attempts.iter().enumerate() {
-            let is_gone = attempt.committed().is_none_or(|id| collections.is_gone(id));
+            let is_gone = attempt.committed().is_none_or(|id| collections.took(id));
             if attempt.wish == Wish::Forget && !attempt.is_wanted_back && !is_gone {
                 self.lose(format!("backup {label} was to be forgotten, and is still there"));
             }
@@ -179,7 +179,7 @@ impl Judge<'_> {
         let Ok(collections) = Collections::read(&repository) else { return };
         let counts = &mut self.stage.shared().ledger.counts;
         counts.verdicts += collections.last;
-        counts.forgotten += collections.gone().count() as u64;
+        counts.forgotten += collections.taken().count() as u64;
         counts.slots += collections.dead().count() as u64;
     }
 

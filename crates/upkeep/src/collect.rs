@@ -294,7 +294,7 @@ fn collect(
 /// the second reckoning alone, nothing was miscounted; the wish was another one then, or could not be read.
 fn of_unsure_wish(error: RepositoryError, collections: &Collections) -> RepositoryError {
     match error {
-        RepositoryError::Miscounted { snapshot, .. } if collections.is_gone(snapshot) => {
+        RepositoryError::Miscounted { snapshot, .. } if collections.took(snapshot) => {
             let what = format!("the wish about snapshot {}", snapshot.short());
             let why = "it was changed, or could not be read, when it was read again".to_owned();
             RepositoryError::NotCollectable { what, why }

@@ -230,7 +230,8 @@ pub fn verify_within(
     let collections = Collections::read(repository)?;
     let spoilt = find_spoilt(repository, &list)?;
     verifier.outcome.unclaimed = verifier.census.unclaimed(repository.backend(), &spoilt);
-    verifier.outcome.unclaimed.retain(|session| !collections.is_gone(session.id));
+    let is_lost = |session: &Unclaimed| !list.wishes.is_no_loss(&collections, session.id);
+    verifier.outcome.unclaimed.retain(is_lost);
     // What is withheld may say that a session is at work, or that its snapshot was forgotten.
     if verifier.outcome.is_withheld_folder(&[COLLECTIONS_FOLDER, FORGOTTEN_FOLDER, SESSIONS_FOLDER])
     {

@@ -11,7 +11,9 @@ use strongroom_backend::{Backend, ObjectName, Withheld};
 use strongroom_base::units::{count_text, counted, duration_text};
 use strongroom_base::{OsEntropy, SnapshotId, Timestamp};
 use strongroom_remote::Past;
-use strongroom_repository::{Collections, ErrorKind, RepositoryError, in_mode_of};
+use strongroom_repository::{
+    Collections, ErrorKind, Repository, RepositoryError, Wishes, in_mode_of,
+};
 use strongroom_upkeep::{
     Known, RepairPlan, RepairStep, may_recover, plan_losses, plan_recovery, plan_removals,
     plan_repair, repair, repair_objects,
@@ -130,7 +132,8 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     }
     let outcome = if let Some(repository) = &repository {
         if !replicas.is_empty() {
-            fetching.run(Known::Collections(&Collections::read(repository)?), &mut plan)?;
+            let (collections, wishes) = read_removed(repository)?;
+            fetching.run(Known::Collections(&collections, &wishes), &mut plan)?;
             fetching.run_needed(repository)?;
         }
         if may_recover(repository)? {
@@ -246,6 +249,11 @@ fn names_json(names: &[ObjectName]) -> serde_json::Value {
     names.iter().map(|name| name.as_str()).collect()
 }
 
+/// What collections removed, and what the owner has said since.
+fn read_removed(repository: &Repository) -> Result<(Collections, Wishes), RepositoryError> {
+    Ok((Collections::read(repository)?, Wishes::read(repository)?))
+}
+
 /// Says what would be done, and what would stay lost. Ends as the repair would.
 fn show_plan(
     args: &Args,
@@ -259,8 +267,11 @@ fn show_plan(
         (false, []) => Some(context.open()?),
         (false, replicas) => Some(context.open_completed(backend.clone(), replicas)?),
     };
-    let collections = repository.as_ref().map(Collections::read).transpose()?;
-    let known = collections.as_ref().map_or(Known::Nothing, Known::Collections);
+    let removed = repository.as_ref().map(read_removed).transpose()?;
+    let known = match &removed {
+        Some((collections, wishes)) => Known::Collections(collections, wishes),
+        None => Known::Nothing,
+    };
     let fetches = fetching.plan(known, &mut plan)?;
     let mut affected = None;
     if let Some(repository) = &repository {

@@ -66,7 +66,7 @@ impl History {
         collections: &Collections,
     ) -> Self {
         let domain = repository.secret.domain_name().to_owned();
-        let is_missing = |id: &SnapshotId| !collections.is_gone(*id) && !listed.has(*id);
+        let is_missing = |id: &SnapshotId| !collections.took(*id) && !listed.has(*id);
         let rolled_back = own.newest.filter(is_missing);
         let mut sealed = match listed {
             Listed::Opened(listed) => {
@@ -80,7 +80,7 @@ impl History {
             }
             Listed::Sealed(sealed) => sealed,
         };
-        sealed.retain(|snapshot| !collections.is_gone(snapshot.id));
+        sealed.retain(|snapshot| !collections.took(snapshot.id));
         let proven = sealed.iter().map(|snapshot| snapshot.sequence).max();
         let greatest_sequence = own.sequence.max(proven.unwrap_or(0));
         let existing = sealed.iter().map(|snapshot| snapshot.id);

@@ -1,6 +1,7 @@
 //! The engine as a whole, on backends that fail, lie, crash and record their calls.
 #![expect(clippy::unwrap_used, reason = "a helper that cannot do its work fails the test")]
 
+mod after_all;
 mod audit;
 mod backup;
 mod by_value;

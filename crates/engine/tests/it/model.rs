@@ -23,7 +23,7 @@ mod steps;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use strongroom_backend::ObjectName;
+use strongroom_backend::{MemoryBackend, ObjectName};
 use strongroom_base::keys::TAG_BYTES;
 use strongroom_base::regimes::{ARE_COUNTED, Regime, table};
 use strongroom_base::{SizeLimits, SlotId, SnapshotId};
@@ -83,6 +83,8 @@ struct Model {
     random: Random,
     /// Regions of memory that are stored.
     memory: Arc<Memory>,
+    /// A replica, which follows the repository.
+    replica: Arc<MemoryBackend>,
     /// What restores write to, one over the other.
     restored: tempfile::TempDir,
     /// What each snapshot that was seen must give back.
@@ -153,6 +155,7 @@ impl Model {
         Self {
             random: Random::new(seed),
             memory: Arc::new(Memory::new()),
+            replica: Arc::new(MemoryBackend::new()),
             restored: scratch(),
             expected: BTreeMap::new(),
             keys,

@@ -380,7 +380,7 @@ fn kept_h4_a_damaged_end_is_read_from_its_verdict() {
     let memory = Arc::new(MemoryBackend::from_snapshot(objects));
     let repository = scene.world.open_over(memory.clone()).unwrap();
     let collections = Collections::read(&repository).unwrap();
-    let of_verdict: Vec<_> = collections.gone().cloned().collect();
+    let of_verdict: Vec<_> = collections.taken().cloned().collect();
     assert_eq!((collections.last, of_verdict.len()), (1, 1));
     assert!(collections.doubtful().is_none() && collections.blocked().is_none());
     // The next prune ends the collection once more, and the one after has nothing to do.

@@ -137,7 +137,7 @@ fn ends_unite_what_was_removed() {
     let removed = |objects: Arc<dyn Backend>| {
         let collections = Collections::read(&world.open_over(objects).unwrap()).unwrap();
         assert_eq!((collections.last, collections.next), (20, 21));
-        assert!(forgotten.iter().all(|snapshot| collections.is_gone(*snapshot)));
+        assert!(forgotten.iter().all(|snapshot| collections.took(*snapshot)));
         let dead: Vec<_> = collections.dead().collect();
         assert!(dead.len() > 20, "{} arenas", dead.len());
         dead
@@ -588,7 +588,7 @@ fn an_arena_that_vanishes_after_the_plan_ends_it() {
         stopped += 1;
         let collections = Collections::read(&repository).unwrap();
         assert_eq!(collections.open, None, "{name}");
-        assert_eq!(collections.gone().count() + collections.dead().count(), 0, "{name}");
+        assert_eq!(collections.taken().count() + collections.dead().count(), 0, "{name}");
         let mut left = objects.snapshot();
         left.insert(name.clone(), planned[&name].clone());
         let is_kept = |name: &&ObjectName| name.folder() != "collections";
@@ -926,7 +926,7 @@ fn check_between_listing_and_plan(seed: u64, act: fn(&Repository)) {
     });
     let reader = world.open_over(Arc::new(acting)).unwrap();
     let collections = Collections::read(&reader).unwrap();
-    assert!(collections.is_gone(id));
+    assert!(collections.took(id));
     assert_eq!((collections.last, collections.open), (2, None));
 }
 
@@ -981,6 +981,6 @@ fn a_collection_that_goes_through_during_a_listing_is_not_overlooked() {
     });
     let reader = world.open_over(Arc::new(acting)).unwrap();
     let collections = Collections::read(&reader).unwrap();
-    assert!(collections.is_gone(id));
+    assert!(collections.took(id));
     assert_eq!((collections.last, collections.open), (2, None));
 }

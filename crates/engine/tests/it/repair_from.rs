@@ -6,7 +6,7 @@ use strongroom_arena::envelope::format::HEADER_BYTES;
 use strongroom_arena::{ArenaName, envelope};
 use strongroom_backend::{Backend, MemoryBackend};
 use strongroom_base::{Cancel, Silent};
-use strongroom_repository::{Collections, RepositoryError};
+use strongroom_repository::{Collections, RepositoryError, Wishes};
 use strongroom_testkit::damage::{Objects, names_in};
 use strongroom_testkit::{Change, FaultPlan, FaultyBackend, Random};
 use strongroom_upkeep::{
@@ -20,7 +20,7 @@ use crate::verify::check_all;
 use crate::world::{ALL, LAPTOP, World, init_options, options, run, snapshot_ids};
 
 /// A repair as the program does it, with a key or without.
-fn repair_from(
+pub fn repair_from(
     world: &World,
     backend: &Arc<dyn Backend>,
     replicas: &[Arc<dyn Backend>],
@@ -33,8 +33,8 @@ fn repair_from(
     let mut outcome = fetch(here, replicas, first, &mut plan, monitor, cancel)?;
     if with_key {
         let repository = world.open_over(backend.clone())?;
-        let collections = Collections::read(&repository)?;
-        let known = Known::Collections(&collections);
+        let (collections, wishes) = (Collections::read(&repository)?, Wishes::read(&repository)?);
+        let known = Known::Collections(&collections, &wishes);
         let rest = plan_fetch(here, replicas, known, &mut plan)?;
         outcome.add(fetch(here, replicas, rest, &mut plan, monitor, cancel)?);
         outcome.add(fetch_needed(&repository, replicas, monitor, cancel)?);

@@ -254,13 +254,14 @@ impl Collections {
         self.unlisted.is_some()
     }
 
-    /// Whether a verdict removed a snapshot. Then it does not exist, even if there is an object.
-    pub fn is_gone(&self, snapshot: SnapshotId) -> bool {
+    /// Whether a verdict took a snapshot. Then it does not exist, even if there is an object, unless the
+    /// owner has said since that it stays ([`Wishes::let_go`](crate::Wishes::let_go)).
+    pub fn took(&self, snapshot: SnapshotId) -> bool {
         self.gone.contains_key(&snapshot)
     }
 
-    /// The snapshots that verdicts removed.
-    pub fn gone(&self) -> impl Iterator<Item = &Forgotten> {
+    /// The snapshots that verdicts took.
+    pub fn taken(&self) -> impl Iterator<Item = &Forgotten> {
         self.gone.values()
     }
 
@@ -273,7 +274,7 @@ impl Collections {
     pub fn may_go(&self, snapshot: SnapshotId) -> bool {
         let open = self.open.as_ref();
         self.doubtful().is_some()
-            || self.is_gone(snapshot)
+            || self.took(snapshot)
             || open.is_some_and(|open| open.selection.snapshots.iter().any(|f| f.id == snapshot))
     }
 
@@ -282,11 +283,11 @@ impl Collections {
         self.dead.contains(&arena)
     }
 
-    /// Whether a collection that has ended removed a snapshot. One that has not may be carried out in
+    /// Whether a collection that has ended took a snapshot. One that has not may be carried out in
     /// part: only the place that decided it accounts for what it removes.
-    pub fn has_removed(&self, snapshot: SnapshotId) -> bool {
+    pub fn has_taken(&self, snapshot: SnapshotId) -> bool {
         let open = self.open.as_ref();
-        self.is_gone(snapshot)
+        self.took(snapshot)
             && !open.is_some_and(|open| open.selection.snapshots.iter().any(|f| f.id == snapshot))
     }
 

@@ -216,7 +216,7 @@ pub fn sweep(
     }
     for info in repository.backend().list(SNAPSHOTS_FOLDER)? {
         let id = info.name.file().parse::<SnapshotId>();
-        if id.is_ok_and(|id| collections.is_gone(id) && !wishes.keep_after_all(id)) {
+        if id.is_ok_and(|id| wishes.let_go(collections, id)) {
             carried.snapshots += u64::from(remove(repository.backend(), &info.name)?);
         }
     }

@@ -19,7 +19,7 @@ pub fn refuse_emptied(
     if are_some || !list.unreadable.is_empty() || !list.newer.is_empty() {
         return Ok(());
     }
-    let removed = collections.gone().map(|gone| gone.sequence).max().unwrap_or(0);
+    let removed = collections.taken().map(|gone| gone.sequence).max().unwrap_or(0);
     let known = inventory.arenas().iter().filter(|holding| !holding.is_frozen);
     match known.map(|holding| holding.origin.sequence).max() {
         Some(written) if written > removed.saturating_add(1) => {

@@ -32,7 +32,7 @@ pub fn find_lost(
 ) -> Result<Removed, RepositoryError> {
     let wishes = Wishes::read(repository)?;
     let mut census = Census::of_listing(&list_objects(repository.backend())?);
-    for holding in inventory.arenas().iter().filter(|holding| !holding.is_frozen) {
+    for holding in inventory.arenas() {
         census.note(&holding.name.object(), holding.origin);
     }
     let find = || -> Result<Vec<LostSnapshot>, RepositoryError> {

@@ -16,7 +16,7 @@ use strongroom_catalog::recipe::{check_length, read_node};
 use strongroom_catalog::{ChunkRef, Entry, Snapshot};
 use strongroom_repository::{
     ChunkReader, Collections, Found, NodeKey, NodeMemo, Repository, RepositoryError, SnapshotEvent,
-    SnapshotWalk, TreeKey, TreeMemo, read_vouchers,
+    SnapshotWalk, TreeKey, TreeMemo, Wishes, read_vouchers,
 };
 
 use super::bad::BadPlaces;
@@ -128,7 +128,8 @@ pub fn audit_beside_others(
     let (mut affected, _) =
         audit_each_domain(repository, &reader, &named, bad, progress, monitor, cancel)?;
     let collections = Collections::read(repository)?;
-    affected.retain(|loss| !collections.is_gone(loss.snapshot));
+    let wishes = Wishes::read(repository)?;
+    affected.retain(|loss| !wishes.let_go(&collections, loss.snapshot));
     Ok((affected, audited))
 }
 

@@ -193,7 +193,8 @@ pub fn missing_sequences(
     collections: &Collections,
 ) -> Vec<RangeInclusive<u64>> {
     let listed = list.all().map(|snapshot| (&snapshot.domain, snapshot.sequence));
-    let gone = collections.gone().map(|gone| (&gone.domain, gone.sequence));
+    let gone = collections.taken().filter(|gone| list.wishes.is_no_loss(collections, gone.id));
+    let gone = gone.map(|gone| (&gone.domain, gone.sequence));
     let of_owner = listed.chain(gone).filter(|(domain, _)| domain.is_empty());
     let mut known: BTreeSet<u64> = of_owner.map(|(_, sequence)| sequence).collect();
     let greatest = list.greatest_sequence("").max(known.last().copied().unwrap_or(0));
@@ -217,7 +218,7 @@ pub fn missing_sequences(
     // that of one which is damaged and is to go.
     let is_to_go = |(id, _): &&(SnapshotId, _)| list.wishes.forget(*id);
     let to_go = list.unreadable.iter().filter(is_to_go).count();
-    let unknown = (collections.gone().filter(|gone| gone.sequence == 0).count() + to_go) as u64;
+    let unknown = (collections.taken().filter(|gone| gone.sequence == 0).count() + to_go) as u64;
     let found = known.iter().filter(|sequence| (1..=end).contains(*sequence)).count() as u64;
     if end - found <= unknown {
         return Vec::new();
@@ -243,7 +244,7 @@ pub fn own_snapshot_gone(
     collections: &Collections,
 ) -> Option<SnapshotId> {
     let is_missing = |id: &SnapshotId| !exists(repository.backend(), &snapshot_object(*id));
-    let may_be_gone = |id: &SnapshotId| collections.are_withheld() || collections.is_gone(*id);
+    let may_be_gone = |id: &SnapshotId| collections.are_withheld() || collections.took(*id);
     own.newest.filter(|id| is_missing(id) && !may_be_gone(id))
 }
 
@@ -277,5 +278,5 @@ pub fn find_rolled_back(repository: &Repository, monitor: &dyn Monitor) -> Optio
         Err(_) => return None,
     };
     let collections = Collections::read(repository).ok()?;
-    (!collections.are_withheld() && !collections.is_gone(newest)).then(|| gone(is_damaged))
+    (!collections.are_withheld() && !collections.took(newest)).then(|| gone(is_damaged))
 }

@@ -182,8 +182,11 @@ impl Finder<'_> {
         mut take: impl FnMut(ChunkRef, &[Entry]) -> Result<(), RepositoryError>,
     ) -> Result<(), RepositoryError> {
         for id in arenas {
-            let arena = self.reader.store().arena(*id)?;
-            for (slot, named) in arena.slots() {
+            // A generation that another copy brought back may have what a later one has no more.
+            let generations = self.reader.store().arenas(*id)?;
+            let slots = generations.iter().flat_map(|arena| arena.slots());
+            let mut seen = HashSet::new();
+            for (slot, named) in slots.filter(|(slot, _)| seen.insert(*slot)) {
                 self.cancel.check()?;
                 let (location, stream_bytes) =
                     (Location { arena: *id, slot }, named.chunk_bytes.into());

@@ -18,7 +18,7 @@ use strongroom_repository::objects::{
     ARRIVALS_FOLDER, COLLECTIONS_FOLDER, COPY, ENDED_FOLDER, FORGOTTEN_FOLDER, KEYS_FOLDER,
     REMARKS_FOLDER, SNAPSHOTS_FOLDER, VOUCHERS_FOLDER, bytes_max_of, is_as_named, read_whole, twin,
 };
-use strongroom_repository::{Collections, Repository, RepositoryError, arena_bytes_of};
+use strongroom_repository::{Collections, Repository, RepositoryError, Wishes, arena_bytes_of};
 
 use super::mend::{Mended, replace};
 use super::plan::{RepairPlan, RepairStep};
@@ -179,19 +179,20 @@ pub enum Known<'k> {
     NotYet,
     /// Nothing, and there is no key: everything that is missing may be lost.
     Nothing,
-    /// What the verdicts say.
-    Collections(&'k Collections),
+    /// What the verdicts say, and what the owner has said since.
+    Collections(&'k Collections, &'k Wishes),
 }
 
 impl Known<'_> {
     /// Whether a collection removed an object.
     fn removed(self, name: &ObjectName) -> bool {
-        let Known::Collections(collections) = self else { return false };
+        let Known::Collections(collections, wishes) = self else { return false };
         match name.folder() {
+            // What a snapshot needs of them that is kept after all is fetched once it is known.
             ARENAS_FOLDER => ArenaName::of(name).is_some_and(|arena| collections.is_dead(arena.id)),
             SNAPSHOTS_FOLDER | FORGOTTEN_FOLDER | REMARKS_FOLDER => {
                 let id = name.file().split('.').next().unwrap_or_default();
-                id.parse::<SnapshotId>().is_ok_and(|id| collections.is_gone(id))
+                id.parse::<SnapshotId>().is_ok_and(|id| wishes.let_go(collections, id))
             }
             _ => false,
         }

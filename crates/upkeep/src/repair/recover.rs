@@ -68,7 +68,7 @@ pub fn find_removed(
     let spoilt = find_spoilt(repository, &list)?;
     let mut unclaimed = census.unclaimed(repository.backend(), &spoilt);
     let collections = Collections::read(repository)?;
-    unclaimed.retain(|session| !collections.is_gone(session.id));
+    unclaimed.retain(|session| !list.wishes.is_no_loss(&collections, session.id));
     let own = OwnRecord::read(repository, monitor);
     let missing = &missing_sequences(repository, &list, &own, &collections);
     let snapshots = list.readable();

@@ -15,7 +15,7 @@ use strongroom_arena::{
     ARENAS_FOLDER, ArenaName, ArenaStore, CacheLimits, ListedArena, ListedArenas,
 };
 use strongroom_backend::{Backend, ObjectInfo, ObjectName};
-use strongroom_base::{Cancel, Monitor, Progress, SnapshotId};
+use strongroom_base::{ArenaId, Cancel, Monitor, Progress, SnapshotId};
 use strongroom_repository::objects::{
     COLLECTIONS_FOLDER, FORGOTTEN_FOLDER, REMARKS_FOLDER, SESSIONS_FOLDER, SNAPSHOTS_FOLDER,
 };
@@ -83,11 +83,14 @@ fn plan(
     let there: HashMap<ObjectName, u64> = names(&**target, COLLECTIONS_FOLDER)?;
     plan.collections
         .retain(|info| !there.contains_key(&info.name) && collections.has_ended(&info.name));
+    // What the owner keeps after all stays: it came back from another copy.
+    let wishes = Wishes::read(repository)?;
+    let goes = |id| collections.has_taken(id) && wishes.let_go(&collections, id);
     for folder in [SNAPSHOTS_FOLDER, FORGOTTEN_FOLDER, REMARKS_FOLDER] {
         let objects = list(&**target, folder)?.into_iter();
         plan.remove.extend(objects.filter(|info| {
             let id = info.name.file().split('.').next().unwrap_or_default();
-            id.parse::<SnapshotId>().is_ok_and(|id| collections.has_removed(id))
+            id.parse::<SnapshotId>().is_ok_and(goes)
         }));
     }
     refuse_held(repository, target, &plan)?;
@@ -121,15 +124,14 @@ pub fn mirror(
     if !plan.remove.is_empty() {
         let reckoned = reckon_in(&repository.copy_in(place.clone()), plan, monitor, cancel);
         match reckoned {
-            // What is lost here is no reason to remove it there.
             Err(RepositoryError::Miscounted { snapshot, place: at, .. })
-                if !Collections::read(repository)?.is_dead(at.arena) =>
+                if is_lost_here(&Collections::read(repository)?, snapshot, at.arena) =>
             {
                 let what = format!(
-                    "the generation of arena {} that the repository has lacks what snapshot {} \
-                     needs; `strongroom repair --from` this replica brings it back",
-                    at.arena,
-                    snapshot.short()
+                    "the repository lacks what snapshot {} needs of arena {}; `strongroom repair \
+                     --from` this replica brings it back",
+                    snapshot.short(),
+                    at.arena
                 );
                 return Err(RepositoryError::NotMirrored { place: target.describe(), what });
             }
@@ -157,6 +159,12 @@ pub fn mirror(
         })?;
     }
     Ok(outcome)
+}
+
+/// Whether what a snapshot needs of an arena is lost in the repository, which is no reason to remove it from
+/// a replica: no verdict took the arena, or one took the snapshot too, and the owner keeps it after all.
+fn is_lost_here(collections: &Collections, snapshot: SnapshotId, arena: ArenaId) -> bool {
+    !collections.is_dead(arena) || collections.took(snapshot)
 }
 
 /// Reckons that the snapshots that stay in a replica need nothing of what goes.
@@ -202,7 +210,7 @@ fn refuse_own(
     }
     let known = names(source, SNAPSHOTS_FOLDER)?;
     let own = list(target, SNAPSHOTS_FOLDER)?.into_iter().filter(|info| {
-        let is_gone = |id: SnapshotId| collections.is_gone(id);
+        let is_gone = |id: SnapshotId| collections.took(id);
         !known.contains_key(&info.name) && !info.name.file().parse().is_ok_and(is_gone)
     });
     match own.count() {

@@ -1,19 +1,24 @@
-//! Copies of the repository that are used as well and then brought together, and what a thief plants.
+//! A replica, copies of the repository that are used as well and then brought together, and what a thief
+//! plants.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use strongroom_arena::{ArenaName, ListedArenas};
 use strongroom_backend::{Backend, MemoryBackend};
 use strongroom_base::{Cancel, Silent, SnapshotId};
 use strongroom_engine::EngineError;
-use strongroom_repository::{Collections, Repository, Surroundings, list_snapshots};
+use strongroom_repository::{Collections, Repository, SnapshotList, Surroundings, list_snapshots};
 use strongroom_testkit::tree::mutate;
-use strongroom_upkeep::{PruneOptions, forget, prune, replicate_within};
+use strongroom_upkeep::{
+    PruneOptions, forget, mirror, plan_mirror, prune, remember, replicate_within,
+};
 
 use super::held::Held;
 use super::steps::is_loss;
 use super::{Model, TREE};
 use crate::possession::plant_honest;
+use crate::read_back::salvage;
 use crate::world::{PASSPHRASE, options, run};
 
 /// What a copy made.
@@ -29,7 +34,8 @@ impl Model {
         }
         let copy = Arc::new(MemoryBackend::from_snapshot(self.world.objects.snapshot()));
         self.note("a copy is made");
-        let Some(made) = self.use_beside(&copy) else { return };
+        let before = self.expected.clone();
+        let Some(mut made) = self.use_beside(&copy) else { return };
         for _ in 0..self.random.below(4) {
             match self.random.below(3) {
                 0 => self.backup(),
@@ -40,6 +46,7 @@ impl Model {
         if is_collecting(&self.open()) {
             return self.note("the copy is dropped: this one is collecting");
         }
+        made.extend(self.keep_after_all(&copy, before));
         let objects = self.world.objects.clone();
         if self.random.once_in(2) {
             self.note("brought together by a copy of what is missing");
@@ -59,14 +66,70 @@ impl Model {
         let there = list_snapshots(&self.open_beside(&copy)).unwrap();
         let here = list_snapshots(&repository).unwrap();
         for (id, held) in made {
-            let is_listed = |list: &strongroom_repository::SnapshotList| {
+            let is_listed = |list: &SnapshotList| {
                 list.snapshots.iter().chain(&list.forgotten).any(|snapshot| snapshot.id == id)
             };
             let what = format!("seed {}: {} of the copy", self.log.seed, id.short());
-            assert!(is_listed(&here) || collections.is_gone(id) || !is_listed(&there), "{what}");
+            assert!(is_listed(&here) || collections.took(id) || !is_listed(&there), "{what}");
             if is_listed(&here) {
                 self.expected.insert(id, held);
             }
+        }
+    }
+
+    /// A snapshot that this repository has given up since the copy was made is forgotten in the copy and
+    /// taken back there, so it stays in both.
+    fn keep_after_all(
+        &mut self,
+        copy: &Arc<MemoryBackend>,
+        mut before: BTreeMap<SnapshotId, Held>,
+    ) -> Option<(SnapshotId, Held)> {
+        let repository = self.open_beside(copy);
+        let there = list_snapshots(&repository).unwrap();
+        let here = list_snapshots(&self.open()).unwrap();
+        let has = |list: &SnapshotList, id| list.all().any(|snapshot| snapshot.id == id);
+        before.retain(|id, _| has(&there, *id) && !has(&here, *id));
+        let (id, held) = before.pop_first()?;
+        let forgotten = forget(&repository, &[id]);
+        self.unless_lost("forget before it is taken back", forgotten)?;
+        let taken_back = remember(&repository, &[id]);
+        self.unless_lost("taken back", taken_back)?;
+        self.note(format!("{} is kept after all", id.short()));
+        Some((id, held))
+    }
+
+    /// The replica follows the repository, snapshot by snapshot, and what it shows can be read.
+    pub fn mirror(&mut self) {
+        let replica: Arc<dyn Backend> = self.replica.clone();
+        let limits = self.world.limits;
+        let repository = Repository { limits, ..self.open() };
+        let (monitor, cancel) = (&Silent, &Cancel::new());
+        let copied = replicate_within(&limits, repository.backend(), &*replica, monitor, cancel);
+        let Some(copied) = self.unless_lost("replicate", copied) else { return };
+        let mirrored = plan_mirror(&repository, &replica)
+            .and_then(|plan| mirror(&repository, &replica, &plan, monitor, cancel));
+        self.note(format!("mirror: {mirrored:?}"));
+        let is_excused =
+            !self.ledger.is_clean() || !self.claimed.is_empty() || !copied.lost.is_empty();
+        if is_excused {
+            return;
+        }
+        mirrored.unwrap_or_else(|error| panic!("seed {}: mirror: {error}", self.log.seed));
+        let there = self.open_beside(&self.replica);
+        let listed = |repository| -> BTreeSet<SnapshotId> {
+            list_snapshots(repository).unwrap().all().map(|snapshot| snapshot.id).collect()
+        };
+        let what = format!("seed {}: the replica", self.log.seed);
+        let (has, wanted) = (listed(&there), listed(&self.open()));
+        // What a collection removes that has not ended stays in the replica.
+        let is_kept = is_collecting(&self.open()) && has.is_superset(&wanted);
+        assert!(is_kept || has == wanted, "{what}: {has:?} for {wanted:?}");
+        let tree = self.world.tree();
+        for (id, held) in &self.expected {
+            let what = format!("{what}: snapshot {}", id.short());
+            let (kept, lost) = salvage(&there, *id, &held.top(&tree)).expect(&what);
+            assert!(lost.is_empty(), "{what}: {lost:?}");
+            held.check_kept(&kept, &lost, &tree, &what);
         }
     }
 

@@ -44,7 +44,7 @@ impl Model {
         if self.collects && self.random.once_in(4) {
             return if self.random.once_in(2) { self.forget() } else { self.prune() };
         }
-        match self.random.below(38) {
+        match self.random.below(40) {
             0..=2 => self.edit(),
             3..=6 => self.backup(),
             7 => self.partial_backup(),
@@ -66,6 +66,7 @@ impl Model {
             31 => self.combine(),
             35 | 36 => self.use_a_copy(),
             37 => self.plant_generation(),
+            38 | 39 => self.mirror(),
             _ if self.random.once_in(2) => self.damage_record(),
             _ => self.toggle_cache(),
         }

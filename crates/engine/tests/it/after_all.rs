@@ -1,0 +1,162 @@
+//! Snapshots that a collection took, that are back from another copy of the repository, and that the owner
+//! keeps after all: to every verb they are as the others.
+
+use std::sync::Arc;
+
+use strongroom_backend::{Backend, MemoryBackend, ObjectName};
+use strongroom_base::{Cancel, Silent, SnapshotId};
+use strongroom_repository::{Collections, RepositoryError, snapshot_object};
+use strongroom_testkit::damage::{Objects, names_in};
+use strongroom_testkit::{Image, noise};
+use strongroom_upkeep::{
+    forget, mirror, plan_mirror, plan_recovery, plan_repair, preview_mirror, prune, remember,
+    repair, replicate,
+};
+
+use crate::repair_from::repair_from;
+use crate::verify::check_all;
+use crate::world::{ALL, World, snapshot_ids};
+
+/// A repository and its replica, with a snapshot that a collection took, back in both.
+struct Scene {
+    world: World,
+    replica: Arc<dyn Backend>,
+    back: SnapshotId,
+    kept: Vec<(SnapshotId, Image)>,
+}
+
+fn copy(source: &dyn Backend, target: &dyn Backend) {
+    let done = replicate(source, target, &Silent, &Cancel::new()).unwrap();
+    assert_eq!((done.lost, done.conflicts), (vec![], vec![]));
+}
+
+impl Scene {
+    fn new(seed: u64) -> Self {
+        let world = World::new(seed);
+        let mut kept = Vec::new();
+        let own = noise(seed, 400_000);
+        world.write("only in the first", &own);
+        for night in 0..3 {
+            kept.push((world.backup().snapshot.id, world.image()));
+            world.mutate(seed + 1 + night);
+            let _ = std::fs::remove_file(world.tree().join("only in the first"));
+        }
+        let back = kept[0].0;
+        let replica: Arc<dyn Backend> = Arc::new(MemoryBackend::new());
+        copy(&*world.objects, &*replica);
+        let repository = world.open();
+        forget(&repository, &[back]).unwrap();
+        let pruned = prune(&repository, &ALL, &Silent, &Cancel::new()).unwrap();
+        assert!(pruned.carried.arenas_removed > 0, "{pruned:?}");
+        // The owner has thought better of it, and knows of a disk that still has it.
+        let other = world.open_over(replica.clone()).unwrap();
+        forget(&other, &[back]).unwrap();
+        remember(&other, &[back]).unwrap();
+        copy(&*replica, &*world.objects);
+        assert!(Collections::read(&repository).unwrap().took(back));
+        Self { world, replica, back, kept }
+    }
+
+    /// Every snapshot is there, and holds what it held.
+    #[track_caller]
+    fn check(&self, backend: Arc<dyn Backend>, what: &str) {
+        let repository = self.world.open_over(backend).unwrap();
+        let mut ids = snapshot_ids(&repository);
+        let mut expected: Vec<_> = self.kept.iter().map(|(id, _)| *id).collect();
+        ids.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(ids, expected, "{what}");
+        for (id, image) in &self.kept {
+            self.world.assert_holds(&repository, *id, image, what);
+        }
+        let found = check_all(&repository);
+        assert!(found.is_sound(), "{what}: {:?}", found.affected);
+    }
+
+    fn here(&self) -> Arc<dyn Backend> {
+        self.world.objects.clone()
+    }
+
+    /// The arenas that the verdict took.
+    fn dead(&self) -> Vec<ObjectName> {
+        let collections = Collections::read(&self.world.open()).unwrap();
+        let dead: Vec<String> = collections.dead().map(|arena| arena.to_string()).collect();
+        let names = names_in(&self.world.objects.snapshot(), "arenas");
+        names.into_iter().filter(|name| dead.iter().any(|id| name.file().starts_with(id))).collect()
+    }
+}
+
+#[test]
+fn a_mirror_leaves_it() {
+    let scene = Scene::new(1200);
+    scene.check(scene.here(), "here");
+    for night in 0..2 {
+        let repository = scene.world.open();
+        let rehearsed = preview_mirror(&repository, &scene.replica).unwrap();
+        copy(&*scene.world.objects, &*scene.replica);
+        let plan = plan_mirror(&repository, &scene.replica).unwrap();
+        assert_eq!((&rehearsed.remove, &plan.remove), (&vec![], &vec![]), "night {night}");
+        mirror(&repository, &scene.replica, &plan, &Silent, &Cancel::new()).unwrap();
+        scene.check(scene.replica.clone(), "in the replica");
+        // Nor does a collection here take it.
+        prune(&repository, &ALL, &Silent, &Cancel::new()).unwrap();
+        scene.check(scene.here(), "here, after a prune");
+    }
+    // Once it is forgotten again, it goes from both.
+    let repository = scene.world.open();
+    forget(&repository, &[scene.back]).unwrap();
+    copy(&*scene.world.objects, &*scene.replica);
+    let plan = plan_mirror(&repository, &scene.replica).unwrap();
+    let snapshot = snapshot_object(scene.back);
+    assert!(plan.remove.iter().any(|info| info.name == snapshot), "{:?}", plan.remove);
+}
+
+#[test]
+fn what_it_loses_is_found_and_comes_back() {
+    let scene = Scene::new(1210);
+    let whole = scene.world.objects.snapshot();
+    let dead = scene.dead();
+    assert!(dead.len() > 1, "{dead:?}");
+    let lose = |names: &[ObjectName]| {
+        let mut left: Objects = whole.clone();
+        names.iter().for_each(|name| _ = left.remove(name).unwrap());
+        let place: Arc<dyn Backend> = Arc::new(MemoryBackend::from_snapshot(left));
+        place
+    };
+    let snapshot = snapshot_object(scene.back);
+    let mut rows: Vec<Vec<ObjectName>> = dead.iter().map(|name| vec![name.clone()]).collect();
+    rows.push(dead.clone());
+    rows.push(vec![snapshot.clone()]);
+    rows.push(dead.iter().chain([&snapshot]).cloned().collect());
+    for lost in rows {
+        let place = lose(&lost);
+        let repository = scene.world.open_over(place.clone()).unwrap();
+        let found = check_all(&repository);
+        let is_named = found.affected.iter().any(|affected| affected.snapshot == scene.back)
+            || found.lost_snapshots.iter().any(|lost| lost.id == scene.back);
+        assert!(is_named, "{lost:?}");
+        let mirrored = plan_mirror(&repository, &scene.replica)
+            .and_then(|plan| mirror(&repository, &scene.replica, &plan, &Silent, &Cancel::new()));
+        let is_refused = matches!(mirrored, Err(RepositoryError::NotMirrored { .. }));
+        assert!(is_refused || mirrored.is_ok_and(|done| done.removed == 0), "{lost:?}");
+        scene.check(scene.replica.clone(), "in the replica");
+        repair_from(&scene.world, &place, std::slice::from_ref(&scene.replica), true).unwrap();
+        scene.check(place, &format!("{lost:?} came back"));
+    }
+}
+
+/// Of a snapshot whose object was removed, and that no wish gives up, everything else stays.
+#[test]
+fn without_its_object_what_it_needs_stays() {
+    let scene = Scene::new(1220);
+    scene.world.objects.remove(&snapshot_object(scene.back)).unwrap();
+    let repository = scene.world.open();
+    let before = scene.dead();
+    let pruned = prune(&repository, &ALL, &Silent, &Cancel::new()).unwrap();
+    assert_eq!(pruned.lost, [scene.back]);
+    assert_eq!(scene.dead(), before);
+    let mut plan = plan_repair(&*scene.world.objects, &Silent, &Cancel::new()).unwrap();
+    plan_recovery(&repository, &mut plan, &Silent, &Cancel::new()).unwrap();
+    repair(&repository, &plan, &Silent, &Cancel::new()).unwrap();
+    scene.check(scene.here(), "committed again");
+}
