@@ -21,6 +21,17 @@ pub struct Linked {
     pub xattrs: Vec<Xattr>,
 }
 
+/// What a name of an unchanged file is stored with, so that all names of the file agree.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Joined {
+    /// What the parent has.
+    AsBefore,
+    /// What is stored of the file under a name that came earlier, in other places than the parent's.
+    As(Linked),
+    /// What is being read under a name that came earlier.
+    ToCome,
+}
+
 impl LinkedFiles {
     /// None yet. Files beyond `files_max` are read once for each name: their chunks are known by
     /// then.
@@ -40,6 +51,24 @@ impl LinkedFiles {
         } else {
             self.begun.contains(&key)
         }
+    }
+
+    /// What an unchanged file is stored with, of which the parent has this content. The parent need not
+    /// have all its names, nor the same places for each: then they would not be one file any more.
+    pub fn join(&mut self, metadata: &Metadata, content: &Recipe) -> Joined {
+        if metadata.links < 2 {
+            return Joined::AsBefore;
+        }
+        match self.contents.take(&metadata.inode_state()) {
+            Some(linked) if linked.content == *content => return Joined::AsBefore,
+            Some(linked) => return Joined::As(linked),
+            None => {}
+        }
+        if self.is_begun(metadata) {
+            return Joined::ToCome;
+        }
+        self.put(metadata, content);
+        Joined::AsBefore
     }
 
     /// Keeps what a file that has further names is.

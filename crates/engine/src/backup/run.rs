@@ -19,6 +19,7 @@ use strongroom_repository::ChunkReader;
 use strongroom_source::{EntryHandle, LeafKind, WalkEvent};
 
 use super::as_made::AsMade;
+use super::links::Joined;
 use super::parent::ParentDirectory;
 use super::present::is_whole;
 use super::racy::RacyTimes;
@@ -268,7 +269,7 @@ impl<'r> Run<'r, '_> {
             metadata.xattrs.clone_from(&same.entry().metadata.xattrs);
         }
         let stored = same.filter(|same| same.entry().metadata == metadata);
-        let stored = stored.and_then(TreeReader::stored);
+        let mut stored = stored.and_then(TreeReader::stored);
         if kind != LeafKind::File {
             if same.is_none() {
                 metadata.xattrs = self.xattrs(&entry);
@@ -286,18 +287,32 @@ impl<'r> Run<'r, '_> {
             && content.stream_bytes() == metadata.size
             && self.is_present(content)?
         {
+            let content = match self.trees.links().join(&metadata, content) {
+                Joined::AsBefore => content.clone(),
+                Joined::As(linked) => {
+                    stored = None;
+                    linked.content
+                }
+                Joined::ToCome => {
+                    let (path, before) = (self.path.clone(), Some(content.clone()));
+                    let metadata = Box::new(metadata);
+                    let file = NewFile { name, path, metadata, before, racy, is_same: true };
+                    return Ok(Step::Link(file, entry));
+                }
+            };
             let content_bytes = content.stream_bytes();
             self.tally.counted.unchanged += 1;
             self.tally.done(content_bytes);
             if let Some(entry) = stored {
                 return Ok(Step::Kept { name, content_bytes, entry });
             }
-            let kind = EntryKind::File { content: content.clone() };
+            let kind = EntryKind::File { content };
             return Ok(Step::Entry(Box::new(Entry { name, kind, metadata })));
         }
         let before = before.and_then(|before| before.entry().content()).cloned();
         let path = self.path.clone();
-        Ok(self.read(entry, NewFile { name, path, metadata: Box::new(metadata), before, racy }))
+        let metadata = Box::new(metadata);
+        Ok(self.read(entry, NewFile { name, path, metadata, before, racy, is_same: false }))
     }
 
     /// A leaf that another program shows. That program says whether its content changed; all else is
@@ -324,21 +339,23 @@ impl<'r> Run<'r, '_> {
             && self.is_present(content)?
         {
             metadata.xattrs = self.xattrs(&entry);
+            let content = match self.trees.links().join(&metadata, content) {
+                Joined::AsBefore => content.clone(),
+                Joined::As(linked) => linked.content,
+                Joined::ToCome => {
+                    let (path, metadata) = (self.path.clone(), Box::new(metadata));
+                    let file = NewFile { name, path, metadata, before, racy: false, is_same: true };
+                    return Ok(Step::Link(file, entry));
+                }
+            };
             self.tally.counted.unchanged += 1;
             self.tally.done(content.stream_bytes());
-            let kind = EntryKind::File { content: content.clone() };
+            let kind = EntryKind::File { content };
             return Ok(Step::Entry(Box::new(Entry { name, kind, metadata })));
         }
-        Ok(self.read(
-            entry,
-            NewFile {
-                name,
-                path: self.path.clone(),
-                metadata: Box::new(metadata),
-                before,
-                racy: false,
-            },
-        ))
+        let (path, metadata) = (self.path.clone(), Box::new(metadata));
+        let file = NewFile { name, path, metadata, before, racy: false, is_same: false };
+        Ok(self.read(entry, file))
     }
 
     /// A file that is to be read, unless another name of it is being read already.

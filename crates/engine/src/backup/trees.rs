@@ -71,6 +71,8 @@ pub struct NewFile {
     pub before: Option<Recipe>,
     /// It is read only because the parent's times are no proof that it did not change.
     pub racy: bool,
+    /// It did not change: it is stored as another name of it, which is being read.
+    pub is_same: bool,
 }
 
 impl NewFile {
@@ -271,7 +273,9 @@ impl<'r, 'w> Trees<'r, 'w> {
     ) -> Result<(), EngineError> {
         *match &file.before {
             None => &mut tally.counted.new,
-            Some(before) if file.racy && *before == content => &mut tally.counted.unchanged,
+            Some(before) if file.is_same || file.racy && *before == content => {
+                &mut tally.counted.unchanged
+            }
             Some(_) => &mut tally.counted.changed,
         } += 1;
         let kind = EntryKind::File { content };

@@ -2,8 +2,11 @@
 
 use std::fs;
 
+use strongroom_backend::Backend;
 use strongroom_base::{Severity, Silent};
-use strongroom_testkit::{Heard, Listener};
+use strongroom_repository::snapshot_object;
+use strongroom_testkit::damage::names_in;
+use strongroom_testkit::{Heard, Listener, noise};
 
 use crate::world::{World, options, run};
 
@@ -138,4 +141,34 @@ fn another_host_is_no_parent() {
     assert_eq!(outcome.snapshot.parent, None);
     assert_eq!(outcome.files_unchanged, 0);
     assert_eq!(outcome.written.data_chunks_new, 0);
+}
+
+/// Content may be in two places, and the parent names one of them for a name that it has, the index the
+/// other for a name that is new. It is one file nevertheless.
+#[test]
+fn the_names_of_one_file_agree_wherever_its_content_is() {
+    for names_first in [true, false] {
+        let world = World::bare(40);
+        let (one, two) = (world.tree().join("one"), world.tree().join("two"));
+        fs::create_dir_all(&one).unwrap();
+        fs::create_dir_all(&two).unwrap();
+        fs::write(one.join("file"), noise(1, 30_000)).unwrap();
+        fs::hard_link(one.join("file"), two.join("file")).unwrap();
+        world.backup();
+        let first = world.objects.snapshot();
+        let arenas = names_in(&first, "arenas");
+        arenas.iter().for_each(|name| world.objects.remove(name).unwrap());
+        let again = world.backup().snapshot.id;
+        arenas.iter().for_each(|name| world.objects.create(name, &first[name]).unwrap());
+        if names_first {
+            world.objects.remove(&snapshot_object(again)).unwrap();
+        }
+        for (from, to) in [("two", "three"), ("three", "before"), ("one", "four")] {
+            fs::rename(world.tree().join(from), world.tree().join(to)).unwrap();
+            let outcome = world.backup();
+            let what = format!("{names_first}, {to}");
+            world.assert_holds(&world.open(), outcome.snapshot.id, &world.image(), &what);
+            assert_eq!((outcome.files_unchanged, outcome.files_new), (1, 1), "{what}");
+        }
+    }
 }

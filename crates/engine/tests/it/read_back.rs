@@ -49,23 +49,25 @@ pub fn salvage(
 struct Taker<'r> {
     reader: &'r ChunkReader,
     image: Image,
-    inodes: HashMap<(u64, u64), Vec<Vec<u8>>>,
+    /// The paths of each file that may have several names, by all that is said of it but the name
+    /// (docs/format/tree.md).
+    files: HashMap<String, Vec<Vec<u8>>>,
     /// If this is set, a lost chunk is recorded and skipped.
     lost: Option<BTreeMap<Vec<u8>, String>>,
 }
 
 impl<'r> Taker<'r> {
     fn new(reader: &'r ChunkReader) -> Self {
-        Self { reader, image: Image::default(), inodes: HashMap::new(), lost: None }
+        Self { reader, image: Image::default(), files: HashMap::new(), lost: None }
     }
 
     /// What was read at a path, with the names of one file linked to each other.
     fn image_at(mut self, path: &Path) -> Image {
-        for mut paths in self.inodes.into_values().filter(|paths| paths.len() > 1) {
+        for mut paths in self.files.into_values().filter(|paths| paths.len() > 1) {
             paths.sort_unstable();
             for path in &paths {
                 let node = self.image.nodes.get_mut(path);
-                node.expect("it was put there with its inode").linked_to = Some(paths[0].clone());
+                node.expect("it was put there with its path").linked_to = Some(paths[0].clone());
             }
         }
         let below = path.strip_prefix("/").unwrap_or(path);
@@ -116,9 +118,9 @@ impl<'r> Taker<'r> {
                 Kind::BlockDevice(rustix::fs::makedev(number.major, number.minor))
             }
         };
-        if !entry.is_directory() {
-            let inode = (metadata.device, metadata.inode);
-            self.inodes.entry(inode).or_default().push(path.clone());
+        if !entry.is_directory() && metadata.links > 1 {
+            let nameless = Entry { name: Vec::new(), ..entry.clone() };
+            self.files.entry(format!("{nameless:?}")).or_default().push(path.clone());
         }
         let xattrs = metadata.xattrs.iter().map(|x| (x.name.clone(), x.value.clone())).collect();
         let node = Node {
