@@ -21,7 +21,6 @@ use std::time::Duration;
 use strongroom_arena::{CacheLimits, ListedArenas};
 use strongroom_backend::BackendError;
 use strongroom_base::{ArenaId, Cancel, Monitor, Problem, Severity, SnapshotId, Timestamp};
-use strongroom_catalog::Snapshot;
 use strongroom_repository::objects::SNAPSHOTS_FOLDER;
 use strongroom_repository::{
     ArenaSlots, ChunkReader, Collections, Forgotten, ListedSession, Repository, RepositoryError,
@@ -362,7 +361,7 @@ impl Collector<'_> {
             reach.refuse_hidden(|arena| exists(arena) && !collections.is_dead(arena))?;
         }
         for lost in &lost {
-            reach.mark_lost(&Snapshot { root: lost.root.clone(), ..Snapshot::empty(lost.id) })?;
+            reach.mark_lost(&lost.trees)?;
         }
         outcome.lost = lost.iter().map(|lost| lost.id).collect();
         let inventory = &mut reach.inventory;

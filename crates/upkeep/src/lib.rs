@@ -39,7 +39,7 @@ pub use forget::{
 pub use health::audit::Affected;
 pub use health::census::{OpenSession, OwnGone, Unclaimed, find_rolled_back};
 pub use health::fault::Fault;
-pub use health::lost::LostSnapshot;
+pub use health::lost::{LostSnapshot, Unrecognised};
 pub use keys::{NewAccess, add_key, change_key, list_keys, remove_key};
 pub use lock::{LockOutcome, lock};
 pub use reckoning::reckon_same;

@@ -33,7 +33,7 @@ use crate::health::census::{
 };
 use crate::health::fault::Fault;
 use crate::health::look::{Depth, Looked, Vouchable, look_at};
-use crate::health::lost::{Known, LostSnapshot, find_lost};
+use crate::health::lost::{Known, LostSnapshot, Unrecognised, find_lost, proven_sequence};
 use crate::reader::reader_of_everything;
 
 /// The most threads that check objects: each holds one object, and blocks of it and of others that
@@ -91,6 +91,8 @@ pub struct VerifyOutcome {
     pub unclaimed: Vec<Unclaimed>,
     /// Snapshots that a repair can commit, again if they were removed.
     pub lost_snapshots: Vec<LostSnapshot>,
+    /// Snapshots that were removed, and cannot be told from what is left of them.
+    pub unrecognised: Vec<Unrecognised>,
     /// Sequences of the owner's domain that no snapshot has.
     pub missing_sequences: Vec<RangeInclusive<u64>>,
     /// Snapshots that do not count, because their domain has ended without them. Nothing is wrong with
@@ -237,13 +239,22 @@ pub fn verify_within(
     {
         verifier.outcome.unclaimed.clear();
     }
-    verifier.outcome.missing_sequences = missing_sequences(repository, &list, &own, &collections);
+    let proven = proven_sequence(repository, &reader, &verifier.outcome.unclaimed)?;
+    verifier.outcome.missing_sequences =
+        missing_sequences(repository, &list, &own, &collections, proven);
     verifier.outcome.rolled_back = own_snapshot_gone(repository, &own, &collections);
     let unclaimed = &verifier.outcome.unclaimed;
     let missing = &verifier.outcome.missing_sequences;
+    let arrivals = match repository.keys.can_read() {
+        true => Arrivals::read(repository)?,
+        false => Arrivals::default(),
+    };
     let snapshots = list.readable();
-    let known = Known { snapshots: &snapshots, own_newest: own.newest, missing };
-    verifier.outcome.lost_snapshots = find_lost(repository, &reader, unclaimed, &known, cancel)?;
+    let (own_newest, wishes, arrivals) = (own.newest, &list.wishes, &arrivals);
+    let known = Known { snapshots: &snapshots, own_newest, missing, wishes, arrivals };
+    let lost = find_lost(repository, &reader, unclaimed, &known, cancel)?;
+    (verifier.outcome.lost_snapshots, verifier.outcome.unrecognised) =
+        (lost.snapshots, lost.unrecognised);
     let bad = std::mem::take(&mut verifier.bad);
     withdraw(repository, &reader, &bad, monitor, cancel)?;
     let progress = Some(&mut verifier.progress);

@@ -1,6 +1,6 @@
 //! `strongroom forget`
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
@@ -398,7 +398,10 @@ fn removed_ones(
     }
     let mut plan = RepairPlan::default();
     plan_recovery(repository, &mut plan, &Silent, &context.cancel)?;
-    let is_removed = |id: &SnapshotId| plan.lost_snapshots.iter().any(|lost| lost.id == *id);
+    let recognised = plan.lost_snapshots.iter().map(|lost| lost.id);
+    let removed: HashSet<SnapshotId> =
+        recognised.chain(plan.unrecognised.iter().map(|lost| lost.id)).collect();
+    let is_removed = |id: &SnapshotId| removed.contains(id);
     let (removed, others): (Vec<OsString>, Vec<OsString>) =
         names.into_iter().partition(|name| as_removed(name).is_some_and(|id| is_removed(&id)));
     Ok((removed.iter().filter_map(as_removed).collect(), others))

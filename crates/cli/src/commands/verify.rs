@@ -288,6 +288,15 @@ fn report_missing(context: &Context, outcome: &VerifyOutcome) -> Result<(), CliE
             lost_snapshot_text(lost)
         ))?;
     }
+    for left in &outcome.unrecognised {
+        context.terminal.line(format!(
+            "snapshot {}, sequence {}: {}; its files are still there: {}",
+            left.id.short(),
+            left.sequence,
+            left.why_gone(),
+            left.way_out()
+        ))?;
+    }
     if !outcome.late.is_empty() {
         context.terminal.line(format!(
             "{} not count, because their domain has ended without them: `strongroom snapshots --late` \

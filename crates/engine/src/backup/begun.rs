@@ -66,7 +66,11 @@ impl<'r> Begun<'r> {
             true => OwnRecord::read(repository, monitor),
             false => OwnRecord::begin(repository, session.id, monitor),
         };
-        let history = History::of(repository, listed?, &own, &session.collections);
+        let history = History::of(repository, listed?, &own, &session.collections).pass_over_lost(
+            repository,
+            &session.collections,
+            monitor,
+        )?;
         session.sequence = history.next_sequence()?;
         let from_the_future = history.dated_after(started).map(|s| (s.id, s.started));
         let gone = history.gone().to_vec();

@@ -3,9 +3,12 @@
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
+use std::path::Path;
 
-use strongroom_base::{Monitor, SnapshotId, Timestamp};
+use strongroom_arena::{CacheLimits, ListedArenas};
+use strongroom_base::{Monitor, Problem, Severity, SnapshotId, Timestamp};
 use strongroom_catalog::{Recipe, Snapshot, TreeReader};
+use strongroom_repository::objects::SNAPSHOTS_FOLDER;
 use strongroom_repository::{
     ChunkReader, Collections, ListedSnapshots, OwnRecord, Repository, RepositoryError,
     SealedSnapshot, list_known_snapshots, list_sealed,
@@ -22,6 +25,8 @@ pub struct History {
     /// Oldest first. For a key that may only store, those that this machine remembers and that
     /// still exist.
     snapshots: Vec<Snapshot>,
+    /// There is none at all, not even one that cannot be read.
+    is_empty: bool,
     greatest_sequence: u64,
     domain: String,
     /// Snapshots that this machine remembers and that were removed.
@@ -56,6 +61,23 @@ impl Listed {
     }
 }
 
+/// The greatest sequence of the owner's domain that is in an arena; zero if there is none.
+fn greatest_stored_sequence(repository: &Repository) -> Result<u64, RepositoryError> {
+    let store = repository.arena_store(CacheLimits::default());
+    let domain = repository.write_keys().domain.id;
+    let mut greatest = 0;
+    for newest in ListedArenas::list(repository.backend())?.newest() {
+        match store.arena(newest.name.id).map_err(RepositoryError::from) {
+            Ok(arena) if arena.domain == domain => greatest = greatest.max(arena.origin.sequence),
+            Ok(_) => {}
+            Err(error) if error.is_damage() || error.is_withheld() => {}
+            Err(error) => return Err(error),
+        }
+        store.forget(newest.name.id);
+    }
+    Ok(greatest)
+}
+
 impl History {
     /// What was listed of it. `own` is what this machine remembers; what a collection may remove is
     /// no parent.
@@ -72,11 +94,14 @@ impl History {
             Listed::Opened(listed) => {
                 let list = listed.left_by(collections);
                 // Another domain's clock is that domain's to set.
+                let is_empty = list.all().next().is_none()
+                    && list.unreadable.is_empty()
+                    && list.newer.is_empty();
                 let greatest_sequence = list.greatest_sequence(&domain).max(own.sequence);
                 let mut snapshots = list.snapshots;
                 snapshots.retain(|snapshot| !collections.may_go(snapshot.id));
                 let gone = Vec::new();
-                return Self { snapshots, greatest_sequence, domain, gone, rolled_back };
+                return Self { snapshots, is_empty, greatest_sequence, domain, gone, rolled_back };
             }
             Listed::Sealed(sealed) => sealed,
         };
@@ -92,7 +117,34 @@ impl History {
             kept.partition(|snapshot| existing.contains(&snapshot.id));
         snapshots.sort_by_key(Snapshot::order);
         let gone = gone.iter().map(|snapshot| snapshot.id).collect();
-        Self { snapshots, greatest_sequence, domain, gone, rolled_back }
+        let is_empty = sealed.is_empty();
+        Self { snapshots, is_empty, greatest_sequence, domain, gone, rolled_back }
+    }
+
+    /// If no snapshot is there, although backups of several sequences have stored arenas and no collection
+    /// took theirs, they were removed, or their folder is not where it was. Their sequences are not given
+    /// out again: so they are missed, and no prune takes what is left of them.
+    pub fn pass_over_lost(
+        mut self,
+        repository: &Repository,
+        collections: &Collections,
+        monitor: &dyn Monitor,
+    ) -> Result<Self, EngineError> {
+        let is_asked = self.is_empty && self.greatest_sequence == 0 && self.domain.is_empty();
+        if !is_asked || !repository.keys.can_read() {
+            return Ok(self);
+        }
+        let taken = collections.taken().map(|taken| taken.sequence).max().unwrap_or(0);
+        let stored = greatest_stored_sequence(repository)?;
+        if stored > taken.saturating_add(1) {
+            self.greatest_sequence = stored;
+            let message = "it is empty, although there are arenas of several backups: the snapshots were \
+                           removed, or their folder is not where it was. What is left of them stays; \
+                           `strongroom repair` commits again what it recognises";
+            let path = Some(Path::new(SNAPSHOTS_FOLDER));
+            monitor.problem(Problem { severity: Severity::Warning, path, message });
+        }
+        Ok(self)
     }
 
     /// The sequence of the next snapshot.

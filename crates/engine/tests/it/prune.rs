@@ -1,6 +1,7 @@
 //! `forget` and `prune`: what no snapshot needs goes, what any needs stays, with any fault or
 //! any other verb at any time.
 
+mod lost;
 mod rounds;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -731,57 +732,6 @@ fn nothing_is_collected_while_a_tree_cannot_be_read() {
             Err(error) => panic!("{name}: {error}"),
         }
     }
-}
-
-/// What it needs stays, and what was forgotten goes.
-#[test]
-fn a_snapshot_that_was_removed_and_not_forgotten_loses_nothing() {
-    let history = History::new(60, &[0]);
-    let world = &history.world;
-    let (id, image) = &history.kept[1];
-    world.objects.remove(&strongroom_repository::snapshot_object(*id)).unwrap();
-    for _ in 0..2 {
-        let outcome = collect(&world.open()).unwrap();
-        assert_eq!(outcome.lost, [*id]);
-    }
-    let repository = world.open();
-    assert!(!snapshot_ids(&repository).contains(&history.forgotten[0]), "what was forgotten went");
-    let mut plan = RepairPlan::default();
-    plan_recovery(&repository, &mut plan, &Silent, &Cancel::new()).unwrap();
-    repair(&repository, &plan, &Silent, &Cancel::new()).unwrap();
-    world.assert_holds(&world.open(), *id, image, "it is committed again");
-}
-
-/// A copy that was used, and in which a snapshot came and went, is brought back by `replicate`, which
-/// brings no verdicts along. No prune is stopped by that, and its owner can let go of what is left.
-#[test]
-fn kept_2_what_another_copy_has_forgotten_stops_no_prune() {
-    let history = History::new(61, &[0]);
-    let world = &history.world;
-    let copy = Arc::new(MemoryBackend::from_snapshot(world.objects.snapshot()));
-    let beside = world.open_over(copy.clone()).unwrap();
-    let in_copy = |seed| {
-        mutate(&world.tree(), seed, TREE);
-        let made = run(&beside, &options(&world.tree()), &Silent).unwrap().snapshot.id;
-        (made, world.image())
-    };
-    let (came_and_went, last) = (in_copy(1), in_copy(2));
-    forget(&beside, &[came_and_went.0]).unwrap();
-    // Its trees stay for the last one, or because it is not worth it.
-    let lazy = PruneOptions { unused_percent_max: 100, ..ALL };
-    prune(&beside, &lazy, &Silent, &Cancel::new()).unwrap();
-    replicate(&*copy, &*world.objects, &Silent, &Cancel::new()).unwrap();
-    let first = collect(&world.open()).unwrap();
-    assert_eq!(first.lost, [came_and_went.0]);
-    assert!(!snapshot_ids(&world.open()).contains(&history.forgotten[0]));
-    history.check(&world.open(), "after a prune");
-    world.assert_holds(&world.open(), last.0, &last.1, "it came from the copy");
-    forget(&world.open(), &[came_and_went.0]).unwrap();
-    let second = collect(&world.open()).unwrap();
-    assert_eq!((second.lost.len(), second.snapshots.len()), (0, 1));
-    assert_eq!(collect(&world.open()).unwrap().collection, None, "nothing is left of it");
-    world.assert_holds(&world.open(), last.0, &last.1, "it needs nothing of it");
-    history.check_done(&world.open(), "no number is missed any more");
 }
 
 /// A creation that was on its way for long, or a copy that was put back.

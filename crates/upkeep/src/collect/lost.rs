@@ -1,21 +1,36 @@
 //! Snapshots that were removed, and that no verdict names: a place or a person did it, or another copy of
 //! the repository.
 
-use strongroom_base::{Cancel, Monitor, Problem, Severity};
+use strongroom_base::{Cancel, Monitor, Problem, Severity, SnapshotId};
+use strongroom_catalog::Recipe;
 use strongroom_repository::objects::list_objects;
 use strongroom_repository::{ChunkReader, Repository, RepositoryError, Wishes};
 
 use super::inventory::Inventory;
 use crate::health::census::Census;
-use crate::health::lost::LostSnapshot;
 use crate::repair::find_removed;
+
+/// A snapshot that certainly existed.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Left {
+    /// Its name.
+    pub id: SnapshotId,
+    /// Its sequence.
+    pub sequence: u64,
+    /// What is left of its trees: that of `/`, or all that may be below it.
+    pub trees: Vec<Recipe>,
+    /// Whether its object exists, and only rubbish is left of it.
+    pub is_spoilt: bool,
+    why: &'static str,
+    way_out: &'static str,
+}
 
 /// What was found of them.
 pub struct Removed {
     /// Never forgotten: a repair can commit them again, so what they need stays.
-    pub lost: Vec<LostSnapshot>,
+    pub lost: Vec<Left>,
     /// Forgotten since.
-    pub let_go: Vec<LostSnapshot>,
+    pub let_go: Vec<Left>,
 }
 
 /// Looks for them, and names those that were never forgotten.
@@ -35,31 +50,56 @@ pub fn find_lost(
     for holding in inventory.arenas() {
         census.note(&holding.name.object(), holding.origin);
     }
-    let find = || -> Result<Vec<LostSnapshot>, RepositoryError> {
-        let mut found = find_removed(repository, reader, &census, monitor, cancel)?;
-        found.retain(|lost| lost.was_committed);
-        Ok(found)
-    };
+    let find = || find_left(repository, reader, &census, monitor, cancel);
     let first = find()?;
     // A listing may show a later snapshot and not the one before it, for a moment.
     let mut again = if first.is_empty() { Vec::new() } else { find()? };
-    again.retain(|lost| first.contains(lost));
+    again.retain(|left| first.iter().any(|first| first.id == left.id));
     let (let_go, lost): (Vec<_>, Vec<_>) =
-        again.into_iter().partition(|lost| wishes.forget(lost.id));
-    for lost in &lost {
-        if lost.is_spoilt {
-            let (what, why) = (format!("snapshot {}", lost.id), lost.why_gone().to_owned());
+        again.into_iter().partition(|left| wishes.forget(left.id));
+    for left in &lost {
+        if left.is_spoilt {
+            let (what, why) = (format!("snapshot {}", left.id), left.why.to_owned());
             return Err(RepositoryError::NotCollectable { what, why });
         }
         let message = format!(
-            "snapshot {}, sequence {}, {}: what it needs stays. `strongroom repair` commits it again; \
-             if it was forgotten in another copy of the repository, `strongroom forget {}`",
-            lost.id.short(),
-            lost.sequence,
-            lost.why_gone(),
-            lost.id
+            "snapshot {}, sequence {}, {}: what it needs stays. {}; if it was forgotten in another copy \
+             of the repository, `strongroom forget {}`",
+            left.id.short(),
+            left.sequence,
+            left.why,
+            left.way_out,
+            left.id
         );
         monitor.problem(Problem { severity: Severity::Warning, path: None, message: &message });
     }
     Ok(Removed { lost, let_go })
+}
+
+fn find_left(
+    repository: &Repository,
+    reader: &ChunkReader,
+    census: &Census,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<Vec<Left>, RepositoryError> {
+    let found = find_removed(repository, reader, census, monitor, cancel)?;
+    let recognised = found.snapshots.into_iter().filter(|lost| lost.was_committed);
+    let recognised = recognised.map(|lost| Left {
+        id: lost.id,
+        sequence: lost.sequence,
+        is_spoilt: lost.is_spoilt,
+        why: lost.why_gone(),
+        way_out: "`strongroom repair` commits it again",
+        trees: vec![lost.root],
+    });
+    let others = found.unrecognised.into_iter().map(|lost| Left {
+        id: lost.id,
+        sequence: lost.sequence,
+        is_spoilt: false,
+        why: lost.why_gone(),
+        way_out: lost.way_out(),
+        trees: lost.trees,
+    });
+    Ok(recognised.chain(others).collect())
 }

@@ -109,13 +109,14 @@ impl<'r> Reach<'r> {
     /// Marks what is left of a snapshot that was removed without having been forgotten, after all others
     /// and once [`finish`](Self::finish) has looked at those: a repair may commit it again. What it
     /// needs and is nowhere keeps nothing else from being collected.
-    pub fn mark_lost(&mut self, lost: &Snapshot) -> Result<(), RepositoryError> {
+    pub fn mark_lost(&mut self, trees: &[Recipe]) -> Result<(), RepositoryError> {
         // What others need must not count as known because this one has it, too.
         let memo = PartMemo::new(self.reader.limits().memo_kept_min);
         let known = std::mem::replace(&mut self.known, memo);
         let (moved, unfound) = (self.moved.clone(), self.unfound.clone());
         self.is_open = true;
-        let marked = self.what_is_left(lost).and_then(|()| self.finish(&HashSet::new()));
+        let left = trees.iter().try_for_each(|tree| self.what_is_left(tree));
+        let marked = left.and_then(|()| self.finish(&HashSet::new()));
         let with_lost = std::mem::replace(&mut self.moved, moved);
         let names = with_lost.into_keys().filter(|name| !self.moved.contains_key(name));
         self.given_up.extend(names);
@@ -123,12 +124,13 @@ impl<'r> Reach<'r> {
         marked
     }
 
-    fn what_is_left(&mut self, lost: &Snapshot) -> Result<(), RepositoryError> {
+    fn what_is_left(&mut self, tree: &Recipe) -> Result<(), RepositoryError> {
         let or_lost = |marked: Result<(), RepositoryError>| match marked {
             Err(error) if error.is_damage() => Ok(()),
             other => other,
         };
-        let mut walk = SnapshotWalk::new(&Found::root(lost), self.reader, self.cancel);
+        let lost = Snapshot { root: tree.clone(), ..Snapshot::empty(SnapshotId::ZERO) };
+        let mut walk = SnapshotWalk::new(&Found::root(&lost), self.reader, self.cancel);
         while let Some(event) = walk.next()? {
             match event {
                 SnapshotEvent::Enter(directory) => {

@@ -191,6 +191,7 @@ pub fn missing_sequences(
     list: &SnapshotList,
     own: &OwnRecord,
     collections: &Collections,
+    proven: u64,
 ) -> Vec<RangeInclusive<u64>> {
     let listed = list.all().map(|snapshot| (&snapshot.domain, snapshot.sequence));
     let gone = collections.taken().filter(|gone| list.wishes.is_no_loss(collections, gone.id));
@@ -199,7 +200,7 @@ pub fn missing_sequences(
     let mut known: BTreeSet<u64> = of_owner.map(|(_, sequence)| sequence).collect();
     let greatest = list.greatest_sequence("").max(known.last().copied().unwrap_or(0));
     let end = match repository.secret.domain_name() {
-        "" => own.sequence.max(greatest),
+        "" => own.sequence.max(greatest).max(proven),
         _ => greatest,
     };
     // What cannot be opened today may have any of them.

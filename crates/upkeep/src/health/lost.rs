@@ -5,7 +5,8 @@
 //! backup that was given up has written last is a tree of some directory. So a tree counts as that
 //! of `/` only if the paths of another snapshot lead somewhere in it, or if this machine remembers
 //! that the session was committed. Unless it is certain that there was a snapshot, all that the tree
-//! needs must exist as well.
+//! needs must exist as well. Where it is certain, and no tree counts as that of `/`, the trees that no
+//! other names are what is left of it: more snapshots of the same paths may tell one day.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ops::RangeInclusive;
@@ -14,8 +15,8 @@ use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Silent, SnapshotId
 use strongroom_catalog::recipe::{Visit, for_each_chunk};
 use strongroom_catalog::{ChunkRef, Entry, Recipe, Snapshot, TreeReader};
 use strongroom_repository::{
-    ChunkReader, Found, NodeKey, NodeMemo, Repository, RepositoryError, SnapshotEvent,
-    SnapshotWalk, find_path,
+    Arrivals, ChunkReader, Found, NodeKey, NodeMemo, Repository, RepositoryError, SnapshotEvent,
+    SnapshotWalk, Wishes, find_path,
 };
 
 use super::audit::audit;
@@ -43,6 +44,47 @@ pub struct LostSnapshot {
     pub is_spoilt: bool,
 }
 
+/// What is left of a snapshot that was removed, and that cannot be made again as long as it is not known
+/// which of its trees was that of `/`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unrecognised {
+    /// Its name.
+    pub id: SnapshotId,
+    /// Its sequence.
+    pub sequence: u64,
+    /// Whether the own domain made it.
+    pub is_own: bool,
+    /// The trees that no other one names: what they need is what it needed.
+    pub trees: Vec<Recipe>,
+}
+
+impl Unrecognised {
+    /// Why it cannot be read.
+    pub fn why_gone(&self) -> &'static str {
+        "it was removed without having been forgotten"
+    }
+
+    /// What brings it back.
+    pub fn way_out(&self) -> &'static str {
+        match self.is_own {
+            true => {
+                "`strongroom repair` commits it again once there is another snapshot of its paths, or \
+                 `repair --from` a replica"
+            }
+            false => "`strongroom repair --from` a replica brings it back",
+        }
+    }
+}
+
+/// The snapshots that were lost.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Those that can be made again, as far as they are there.
+    pub snapshots: Vec<LostSnapshot>,
+    /// The others that certainly existed.
+    pub unrecognised: Vec<Unrecognised>,
+}
+
 impl LostSnapshot {
     /// Why it cannot be read.
     pub fn why_gone(&self) -> &'static str {
@@ -61,34 +103,73 @@ pub struct Known<'k> {
     pub own_newest: Option<SnapshotId>,
     /// Sequences of the owner's domain that no snapshot has.
     pub missing: &'k [RangeInclusive<u64>],
+    /// What the owner wishes and says of them.
+    pub wishes: &'k Wishes,
+    /// What the owner saw of other domains.
+    pub arrivals: &'k Arrivals,
 }
 
-/// Finds the lost snapshots of this key's own domain among sessions without one. (Another domain
-/// speaks for itself: no snapshot is committed in its name.)
+impl Known<'_> {
+    /// Whether the owner's own words prove that a session was committed.
+    fn was_spoken_of(&self, session: SnapshotId) -> bool {
+        self.wishes.hold(session).is_some() || self.arrivals.seen(session).is_some()
+    }
+}
+
+/// The greatest sequence of the owner's domain of which sessions without a snapshot prove that there was
+/// one: each has one more than the greatest that it knew of. What other domains write proves nothing.
+pub fn proven_sequence(
+    repository: &Repository,
+    reader: &ChunkReader,
+    unclaimed: &[Unclaimed],
+) -> Result<u64, RepositoryError> {
+    let mut greatest = 0;
+    if !repository.secret.domain_name().is_empty() {
+        return Ok(greatest);
+    }
+    for id in unclaimed.iter().flat_map(|session| &session.metadata) {
+        match reader.store().arena(*id).map_err(RepositoryError::from) {
+            Ok(arena) if arena.domain == repository.write_keys().domain.id => {
+                greatest = greatest.max(arena.origin.sequence);
+            }
+            Ok(_) => {}
+            Err(error) if error.is_damage() || error.is_withheld() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(greatest.saturating_sub(1))
+}
+
+/// Finds the lost snapshots among sessions without one. Those that can be made again are of this key's
+/// own domain: another one speaks for itself, and no snapshot is committed in its name.
 pub fn find_lost(
     repository: &Repository,
     reader: &ChunkReader,
     unclaimed: &[Unclaimed],
     known: &Known<'_>,
     cancel: &Cancel,
-) -> Result<Vec<LostSnapshot>, RepositoryError> {
+) -> Result<Lost, RepositoryError> {
     let own = repository.secret.domain_name();
     let others: Vec<&Snapshot> = known.snapshots.iter().filter(|s| s.domain == own).collect();
-    let mut lost = Vec::new();
+    let mut lost = Lost::default();
     for session in unclaimed {
         let is_remembered = known.own_newest == Some(session.id);
         let is_missing = known.missing.iter().any(|gap| gap.contains(&session.sequence));
-        let was_committed = is_remembered || session.is_spoilt || (own.is_empty() && is_missing);
+        let was_committed = is_remembered
+            || session.is_spoilt
+            || (own.is_empty() && is_missing)
+            || known.was_spoken_of(session.id);
         let others = &others;
         let finder =
             Finder { repository, reader, session, others, is_remembered, was_committed, cancel };
-        match finder.find() {
+        match finder.find(&mut lost) {
             // Nothing can be said of it as long as the place withholds it.
             Err(error) if error.is_withheld() => {}
-            found => lost.extend(found?),
+            found => found?,
         }
     }
-    lost.sort_by_key(|snapshot| (snapshot.sequence, snapshot.id));
+    lost.snapshots.sort_by_key(|snapshot| (snapshot.sequence, snapshot.id));
+    lost.unrecognised.sort_by_key(|session| (session.sequence, session.id));
     Ok(lost)
 }
 
@@ -103,9 +184,12 @@ struct Finder<'f> {
 }
 
 impl Finder<'_> {
-    /// The snapshot of the session, if exactly one tree may be its root.
-    fn find(&self) -> Result<Option<LostSnapshot>, RepositoryError> {
-        let Some(arenas) = self.own_arenas()? else { return Ok(None) };
+    /// Finds the snapshot of the session, if exactly one tree may be its root.
+    fn find(&self, lost: &mut Lost) -> Result<(), RepositoryError> {
+        let (arenas, is_own) = self.arenas()?;
+        if !is_own && !self.was_committed {
+            return Ok(());
+        }
         let (mut named, mut nodes) =
             (HashSet::new(), NodeMemo::new(self.repository.limits.memo_kept_min));
         for other in self.others {
@@ -117,15 +201,27 @@ impl Finder<'_> {
             }
             Ok(())
         })?;
-        let mut found: Vec<LostSnapshot> = Vec::new();
+        let (mut found, mut trees): (Vec<LostSnapshot>, Vec<Recipe>) = (Vec::new(), Vec::new());
         self.each_tree(&arenas, |chunk, entries| {
             if !named.contains(&chunk.fingerprint) {
-                found.extend(self.as_root(chunk, entries)?);
+                trees.push(Recipe { depth: 0, refs: vec![chunk] });
+                if is_own {
+                    found.extend(self.as_root(chunk, entries)?);
+                }
             }
             Ok(())
         })?;
-        let Some(only) = found.pop().filter(|_| found.is_empty()) else { return Ok(None) };
-        Ok(if only.was_committed || self.is_whole(&only)? { Some(only) } else { None })
+        match (found.pop().filter(|_| found.is_empty()), self.was_committed) {
+            (Some(only), true) => lost.snapshots.push(only),
+            (Some(only), false) if self.is_whole(&only)? => lost.snapshots.push(only),
+            // One that is damaged, and not gone, stops every prune itself.
+            (None, true) if !trees.is_empty() && !self.session.is_spoilt => {
+                let Unclaimed { id, sequence, .. } = *self.session;
+                lost.unrecognised.push(Unrecognised { id, sequence, is_own, trees });
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     /// Names every chunk of a directory's tree, also those below the nodes of a large one.
@@ -159,20 +255,20 @@ impl Finder<'_> {
         Ok(affected.is_empty() && audited.withheld == 0)
     }
 
-    /// The arenas of metadata, if the own domain wrote them all.
-    fn own_arenas(&self) -> Result<Option<BTreeSet<ArenaId>>, RepositoryError> {
-        let mut arenas = BTreeSet::new();
+    /// The arenas of metadata that can be read, and whether the own domain wrote them all.
+    fn arenas(&self) -> Result<(BTreeSet<ArenaId>, bool), RepositoryError> {
+        let (mut arenas, mut is_own) = (BTreeSet::new(), true);
         for id in &self.session.metadata {
             match self.reader.store().arena(*id) {
-                Ok(arena) if arena.domain != self.repository.write_keys().domain.id => {
-                    return Ok(None);
+                Ok(arena) => {
+                    is_own &= arena.domain == self.repository.write_keys().domain.id;
+                    arenas.insert(*id);
                 }
-                Ok(_) => arenas.insert(*id),
-                Err(error) if error.is_unreadable() => continue,
+                Err(error) if error.is_unreadable() => {}
                 Err(error) => return Err(error.into()),
-            };
+            }
         }
-        Ok(Some(arenas))
+        Ok((arenas, is_own))
     }
 
     /// Reads every chunk that is a tree, or part of a large one.

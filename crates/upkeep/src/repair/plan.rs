@@ -11,7 +11,7 @@ use strongroom_repository::objects::{ASIDE_FOLDER, is_missed, list_objects, read
 use strongroom_repository::{RepositoryError, arena_bytes_of, refuse_newer};
 
 use crate::health::fault::{Fault, look_whole};
-use crate::health::lost::LostSnapshot;
+use crate::health::lost::{LostSnapshot, Unrecognised};
 
 /// One thing that a repair does.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,6 +82,8 @@ pub struct RepairPlan {
     /// Snapshots that were removed and are to be committed again: added by
     /// [`plan_recovery`](super::plan_recovery), which needs a key.
     pub lost_snapshots: Vec<LostSnapshot>,
+    /// Snapshots that were removed and cannot be made again yet.
+    pub unrecognised: Vec<Unrecognised>,
 }
 
 impl RepairStep {
@@ -153,7 +155,14 @@ pub fn plan_repair(
     }
     let steps = found.steps(backend)?;
     let (objects, waiting) = (progress.files, found.waiting.into_iter().collect());
-    Ok(RepairPlan { steps, objects, waiting, newer: found.newer, lost_snapshots: Vec::new() })
+    Ok(RepairPlan {
+        steps,
+        objects,
+        waiting,
+        newer: found.newer,
+        lost_snapshots: Vec::new(),
+        unrecognised: Vec::new(),
+    })
 }
 
 /// Whether an object says, at either end, that a newer program made it.

@@ -11,14 +11,14 @@ use strongroom_arena::CacheLimits;
 use strongroom_base::{Cancel, Monitor, Timestamp};
 use strongroom_catalog::{Recipe, Snapshot, SnapshotStats};
 use strongroom_repository::{
-    ChunkReader, Collections, Found, Hold, OwnRecord, Repository, RepositoryError, Session,
-    SnapshotEvent, SnapshotWalk, list_snapshots, read_vouchers, snapshot_object,
+    Arrivals, ChunkReader, Collections, Found, Hold, OwnRecord, Repository, RepositoryError,
+    Session, SnapshotEvent, SnapshotWalk, list_snapshots, read_vouchers, snapshot_object,
 };
 
 use super::plan::{RepairPlan, RepairStep};
 use crate::forget::hold;
 use crate::health::census::{Census, find_spoilt, missing_sequences};
-use crate::health::lost::{Known, LostSnapshot, find_lost};
+use crate::health::lost::{Known, Lost, LostSnapshot, find_lost, proven_sequence};
 use crate::reader::reader_of_everything;
 
 /// The label of a recovered snapshot.
@@ -46,7 +46,8 @@ pub fn plan_recovery(
     let reader = reader_of_everything(repository, CacheLimits::default())?;
     reader.store().trust(read_vouchers(repository)?);
     let census = Census::take(repository.backend())?;
-    plan.lost_snapshots = find_removed(repository, &reader, &census, monitor, cancel)?;
+    let lost = find_removed(repository, &reader, &census, monitor, cancel)?;
+    (plan.lost_snapshots, plan.unrecognised) = (lost.snapshots, lost.unrecognised);
     let spoilt = plan.lost_snapshots.iter().filter(|lost| lost.is_spoilt);
     let spoilt: Vec<_> = spoilt.map(|lost| snapshot_object(lost.id)).collect();
     plan.steps.retain(|step| match step {
@@ -63,16 +64,18 @@ pub fn find_removed(
     census: &Census,
     monitor: &dyn Monitor,
     cancel: &Cancel,
-) -> Result<Vec<LostSnapshot>, RepositoryError> {
+) -> Result<Lost, RepositoryError> {
     let list = list_snapshots(repository)?;
     let spoilt = find_spoilt(repository, &list)?;
     let mut unclaimed = census.unclaimed(repository.backend(), &spoilt);
     let collections = Collections::read(repository)?;
     unclaimed.retain(|session| !list.wishes.is_no_loss(&collections, session.id));
     let own = OwnRecord::read(repository, monitor);
-    let missing = &missing_sequences(repository, &list, &own, &collections);
-    let snapshots = list.readable();
-    let known = Known { snapshots: &snapshots, own_newest: own.newest, missing };
+    let proven = proven_sequence(repository, reader, &unclaimed)?;
+    let missing = &missing_sequences(repository, &list, &own, &collections, proven);
+    let (snapshots, arrivals) = (&list.readable(), &Arrivals::read(repository)?);
+    let wishes = &list.wishes;
+    let known = Known { snapshots, own_newest: own.newest, missing, wishes, arrivals };
     find_lost(repository, reader, &unclaimed, &known, cancel)
 }
 

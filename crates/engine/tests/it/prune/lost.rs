@@ -1,0 +1,115 @@
+//! Snapshots whose objects were removed, and that were not forgotten: what they need stays.
+
+use strongroom_testkit::{Listener, noise};
+
+use super::*;
+use crate::verify::check_all;
+
+/// What it needs stays, and what was forgotten goes.
+#[test]
+fn a_snapshot_that_was_removed_and_not_forgotten_loses_nothing() {
+    let history = History::new(60, &[0]);
+    let world = &history.world;
+    let (id, image) = &history.kept[1];
+    world.objects.remove(&strongroom_repository::snapshot_object(*id)).unwrap();
+    for _ in 0..2 {
+        let outcome = collect(&world.open()).unwrap();
+        assert_eq!(outcome.lost, [*id]);
+    }
+    let repository = world.open();
+    assert!(!snapshot_ids(&repository).contains(&history.forgotten[0]), "what was forgotten went");
+    let mut plan = RepairPlan::default();
+    plan_recovery(&repository, &mut plan, &Silent, &Cancel::new()).unwrap();
+    repair(&repository, &plan, &Silent, &Cancel::new()).unwrap();
+    world.assert_holds(&world.open(), *id, image, "it is committed again");
+}
+
+/// A copy that was used, and in which a snapshot came and went, is brought back by `replicate`, which
+/// brings no verdicts along. No prune is stopped by that, and its owner can let go of what is left.
+#[test]
+fn kept_2_what_another_copy_has_forgotten_stops_no_prune() {
+    let history = History::new(61, &[0]);
+    let world = &history.world;
+    let copy = Arc::new(MemoryBackend::from_snapshot(world.objects.snapshot()));
+    let beside = world.open_over(copy.clone()).unwrap();
+    let in_copy = |seed| {
+        mutate(&world.tree(), seed, TREE);
+        let made = run(&beside, &options(&world.tree()), &Silent).unwrap().snapshot.id;
+        (made, world.image())
+    };
+    let (came_and_went, last) = (in_copy(1), in_copy(2));
+    forget(&beside, &[came_and_went.0]).unwrap();
+    // Its trees stay for the last one, or because it is not worth it.
+    let lazy = PruneOptions { unused_percent_max: 100, ..ALL };
+    prune(&beside, &lazy, &Silent, &Cancel::new()).unwrap();
+    replicate(&*copy, &*world.objects, &Silent, &Cancel::new()).unwrap();
+    let first = collect(&world.open()).unwrap();
+    assert_eq!(first.lost, [came_and_went.0]);
+    assert!(!snapshot_ids(&world.open()).contains(&history.forgotten[0]));
+    history.check(&world.open(), "after a prune");
+    world.assert_holds(&world.open(), last.0, &last.1, "it came from the copy");
+    forget(&world.open(), &[came_and_went.0]).unwrap();
+    let second = collect(&world.open()).unwrap();
+    assert_eq!((second.lost.len(), second.snapshots.len()), (0, 1));
+    assert_eq!(collect(&world.open()).unwrap().collection, None, "nothing is left of it");
+    world.assert_holds(&world.open(), last.0, &last.1, "it needs nothing of it");
+    history.check_done(&world.open(), "no number is missed any more");
+}
+
+/// A thief removes the snapshots of one tree, and only snapshots of another are left: nothing says which
+/// trees were roots, and yet a prune keeps all that they need, held or not, until they are forgotten.
+#[test]
+fn what_cannot_be_recognised_stays() {
+    for (seed, is_remembered) in [(62, true), (63, false)] {
+        let world = World::bare(seed);
+        let mut kept = Vec::new();
+        for night in 0..4 {
+            world.write("file", &noise(seed + night, 300_000));
+            kept.push((world.backup().snapshot.id, world.image()));
+        }
+        let snapshots = names_in(&world.objects.snapshot(), "snapshots");
+        let other = tempfile::tempdir().unwrap();
+        std::fs::write(other.path().join("other"), noise(7, 5_000)).unwrap();
+        if is_remembered {
+            run(&world.open(), &options(other.path()), &Silent).unwrap();
+        }
+        snapshots.iter().for_each(|name| world.objects.remove(name).unwrap());
+        if !is_remembered {
+            // Nothing is left that knows how many there were but what they stored.
+            let error = collect(&world.open()).unwrap_err();
+            assert!(matches!(error, RepositoryError::NotCollectable { .. }), "{error}");
+            let listener = Listener::new();
+            let first = run(&world.open(), &options(other.path()), &listener).unwrap().snapshot;
+            assert_eq!(first.sequence, 5);
+            let said = listener.problems();
+            assert!(
+                said.iter().any(|heard| heard.message.contains("it is empty, although")),
+                "{said:?}"
+            );
+        }
+        let found = check_all(&world.open());
+        assert_eq!(found.missing_sequences, [1..=4]);
+        let named: Vec<_> = found.unrecognised.iter().map(|left| left.id).collect();
+        assert_eq!(named, kept.iter().map(|(id, _)| *id).collect::<Vec<_>>());
+        for _ in 0..2 {
+            let pruned = collect(&world.open()).unwrap();
+            assert_eq!(pruned.lost, named);
+        }
+        // What is forgotten goes.
+        let copy = Arc::new(MemoryBackend::from_snapshot(world.objects.snapshot()));
+        let copied = world.open_over(copy).unwrap();
+        forget(&copied, &named).unwrap();
+        let pruned = collect(&copied).unwrap();
+        assert_eq!((pruned.lost.len(), pruned.snapshots.len()), (0, 4));
+        assert!(pruned.carried.removed_bytes > 1_000_000, "{pruned:?}");
+        // Another backup of the same paths tells what the others were.
+        world.backup();
+        let repository = world.open();
+        let mut plan = RepairPlan::default();
+        plan_recovery(&repository, &mut plan, &Silent, &Cancel::new()).unwrap();
+        repair(&repository, &plan, &Silent, &Cancel::new()).unwrap();
+        for (id, image) in &kept {
+            world.assert_holds(&world.open(), *id, image, "committed again");
+        }
+    }
+}
