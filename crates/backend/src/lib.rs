@@ -16,6 +16,7 @@ mod local;
 mod memory;
 mod name;
 mod promises;
+mod removal;
 mod striped;
 mod trial;
 
@@ -26,6 +27,7 @@ pub use local::LocalBackend;
 pub use memory::MemoryBackend;
 pub use name::ObjectName;
 pub use promises::Promises;
+pub use removal::{DIRECTORY_IN_PLACE, Removal, remove_object};
 pub use striped::{STORES_MAX, Shape, StripedBackend};
 pub use trial::{TRIAL_FOLDER, Trial, try_exclusive};
 

@@ -286,6 +286,10 @@ impl LocalBackend {
     fn entries(&self, folder: &str) -> io::Result<Vec<(String, FileType, u64)>> {
         let fd = match self.open_folder(folder) {
             Err(Errno::NOENT) => return Ok(Vec::new()),
+            Err(Errno::NOTDIR) => {
+                let why = "a file is in the place of this folder: move it away";
+                return Err(io::Error::new(io::ErrorKind::NotADirectory, why));
+            }
             other => other?,
         };
         let mut entries = Vec::new();
@@ -477,19 +481,24 @@ fn path_in(folder: &str, file: &str) -> String {
     if folder.is_empty() { file.to_owned() } else { format!("{folder}/{file}") }
 }
 
-/// The error of reading something that is not a regular file.
+/// The error of reading something that is not a regular file, and what a person can do about it.
 fn not_a_file(kind: FileType) -> io::Error {
     let what = match kind {
         FileType::Directory => "a directory",
+        // Perhaps to a disk that is not there at the moment.
         FileType::Symlink => "a link that leads nowhere",
         FileType::Fifo => "a FIFO",
         FileType::Socket => "a socket",
         FileType::BlockDevice | FileType::CharacterDevice => "a device",
         _ => "something unknown",
     };
+    let way_out = match kind {
+        FileType::Symlink => "mount what it leads to, or move it away",
+        _ => "move it away",
+    };
     let is_directory = kind == FileType::Directory;
     let kind = if is_directory { io::ErrorKind::IsADirectory } else { io::ErrorKind::Unsupported };
-    io::Error::new(kind, format!("it is {what}, not a file"))
+    io::Error::new(kind, format!("it is {what}, not a file: {way_out}"))
 }
 
 /// Fills a new file, and returns once the medium has it.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use strongroom_arena::envelope::format::{HeaderError, ObjectKind};
 use strongroom_arena::envelope::{self, EnvelopeError, Identity};
 use strongroom_arena::{ARENAS_FOLDER, ArenaStore, CacheLimits, Origin, Redundancy};
-use strongroom_backend::{AgreedBackend, Backend, BackendError, ObjectName, both};
+use strongroom_backend::{AgreedBackend, Backend, BackendError, ObjectName, both, remove_object};
 use strongroom_base::entropy::random_array;
 use strongroom_base::{
     Clock, DomainId, Entropy, MasterSecret, NamingSecret, RepositoryId, RepositoryKeys, SizeLimits,
@@ -207,11 +207,7 @@ impl Repository {
         backend.create(&ObjectName::top(&format!("{CONFIG}{COPY}")), &object)?;
         backend.create(&ObjectName::top(CONFIG), &object)?;
         for leftover in leftovers {
-            match backend.remove(&leftover.name) {
-                // Another `init` at the same time.
-                Err(error) if !error.is_not_found() => return Err(error.into()),
-                _ => {}
-            }
+            remove_object(backend, &leftover.name)?;
         }
         let (slot, config_faults, limits) = (slot.id, Vec::new(), SizeLimits::DEFAULT);
         surroundings.ask_for_proofs(&keys);

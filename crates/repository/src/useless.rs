@@ -8,7 +8,7 @@
 
 use strongroom_arena::envelope::format::HeaderError;
 use strongroom_arena::envelope::{self, EnvelopeError};
-use strongroom_backend::{BackendError, ObjectName};
+use strongroom_backend::{BackendError, DIRECTORY_IN_PLACE, ObjectName, Removal, remove_object};
 
 use crate::collections::Collections;
 use crate::error::RepositoryError;
@@ -129,13 +129,9 @@ fn remove(
     if matches!(state_of(repository, name)?, State::Sound | State::Unread) {
         return Ok(None);
     }
-    match repository.backend().remove(name) {
-        Ok(()) => Ok(None),
-        Err(error) if error.is_not_found() => Ok(None),
-        Err(error) if error.is_directory() => {
-            let why = "a directory is in its place: move it away".to_owned();
-            Ok(Some((name.clone(), why)))
-        }
+    match remove_object(repository.backend(), name) {
+        Ok(Removal::Removed | Removal::Absent) => Ok(None),
+        Ok(Removal::Directory) => Ok(Some((name.clone(), DIRECTORY_IN_PLACE.to_owned()))),
         Err(error) if error.is_damage() => Ok(Some((name.clone(), error.to_string()))),
         Err(error) => Err(error.into()),
     }

@@ -19,7 +19,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use strongroom_arena::{CacheLimits, ListedArenas};
-use strongroom_backend::BackendError;
+use strongroom_backend::{BackendError, remove_object};
 use strongroom_base::{ArenaId, Cancel, Monitor, Problem, Severity, SnapshotId, Timestamp};
 use strongroom_repository::objects::SNAPSHOTS_FOLDER;
 use strongroom_repository::{
@@ -405,13 +405,7 @@ impl Collector<'_> {
             }
             end_session(self.repository, session.id)?;
             outcome.ended.push(session.id);
-            match self.repository.backend().remove(&session_object(session.id)) {
-                // It has ended, even if something is left in its place.
-                Err(error) if !error.is_not_found() && !error.is_directory() => {
-                    return Err(error.into());
-                }
-                _ => {}
-            }
+            remove_object(self.repository.backend(), &session_object(session.id))?;
         }
         Ok(Writers { sessions, snapshots })
     }

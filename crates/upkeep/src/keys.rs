@@ -1,5 +1,6 @@
 //! `key`: adds, changes, lists and removes slots.
 
+use strongroom_backend::remove_object;
 use strongroom_base::SlotId;
 use strongroom_repository::keys::{
     Access, KdfCost, KeySlot, NewSlot, SlotSecret, read_slots, write_slot,
@@ -98,10 +99,7 @@ pub fn remove_key(repository: &Repository, slot: SlotId) -> Result<(), Repositor
 
 pub(crate) fn remove_slot(repository: &Repository, slot: SlotId) -> Result<(), RepositoryError> {
     for name in slot_names(slot) {
-        match repository.backend().remove(&name) {
-            Err(error) if error.is_not_found() => {}
-            other => other?,
-        }
+        remove_object(repository.backend(), &name)?;
     }
     Ok(())
 }

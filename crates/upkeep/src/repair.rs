@@ -51,7 +51,7 @@ use strongroom_arena::{
     ARENAS_FOLDER, ArenaError, ArenaName, CacheLimits, FinishedArena, ListedArenas, Rewriting,
     StoredChunk,
 };
-use strongroom_backend::{Backend, BackendError, ObjectName};
+use strongroom_backend::{Backend, BackendError, ObjectName, remove_object};
 use strongroom_base::{Cancel, Monitor, Problem, Severity};
 use strongroom_repository::objects::{is_missed, read_whole, twin};
 use strongroom_repository::{
@@ -335,10 +335,8 @@ fn put_next_generation(
     if backend.read(&name, 0, next.object().len() + 1)? != next.object() {
         return Ok(false);
     }
-    match backend.remove(&before.object()) {
-        Err(error) if !error.is_not_found() => Err(error),
-        _ => Ok(true),
-    }
+    remove_object(backend, &before.object())?;
+    Ok(true)
 }
 
 /// An arena of which a part is to be saved.

@@ -91,7 +91,7 @@ pub struct VerifyOutcome {
     pub unclaimed: Vec<Unclaimed>,
     /// Snapshots that a repair can commit, again if they were removed.
     pub lost_snapshots: Vec<LostSnapshot>,
-    /// Snapshots that were removed, and cannot be told from what is left of them.
+    /// Snapshots that were removed, and cannot be made again from what is left of them yet.
     pub unrecognised: Vec<Unrecognised>,
     /// Sequences of the owner's domain that no snapshot has.
     pub missing_sequences: Vec<RangeInclusive<u64>>,

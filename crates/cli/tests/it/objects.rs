@@ -106,6 +106,86 @@ fn kept_h4_what_is_no_file_is_taken_away_wherever_it_lies() {
     }
 }
 
+fn names_in(folder: &Path) -> Vec<String> {
+    let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut names: Vec<String> = names.map(|name| name.into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// In the place of a snapshot that is forgotten, and of a further generation of each arena: a prune goes on,
+/// and a repair does all that it can.
+#[test]
+fn what_is_no_file_stops_no_removal() {
+    for (odd, put) in ODD {
+        println!("{odd}");
+        let world = pruned();
+        let snapshots = world.repository().join("snapshots");
+        let before = names_in(&snapshots);
+        fs::write(world.tree().join("four"), "four".repeat(9000)).unwrap();
+        world.run(["backup".as_ref(), world.tree().as_os_str()]).exits(0);
+        let id = names_in(&snapshots).into_iter().find(|id| !before.contains(id)).unwrap();
+        world.run(["backup".as_ref(), world.tree().as_os_str()]).exits(0);
+        world.say(&format!("forget {id}")).exits(0);
+        fs::remove_file(snapshots.join(&id)).unwrap();
+        put(&snapshots.join(&id));
+        world.say("prune --max-unused 0").exits(0).says("removed 1 snapshot");
+        // A directory is nothing that a program may take away.
+        if odd == "a directory" {
+            world.say("verify").exits(4).warns("move it away");
+            fs::remove_dir(snapshots.join(&id)).unwrap();
+        }
+        assert!(snapshots.join(&id).symlink_metadata().is_err());
+        world.say("verify --data").exits(0).says("no damage was found");
+
+        let arenas = world.repository().join("arenas");
+        let names = names_in(&arenas);
+        for name in &names {
+            let (arena, generation) = name.split_once('.').unwrap();
+            let next = generation.parse::<u32>().unwrap() + 1;
+            put(&arenas.join(format!("{arena}.{next}")));
+        }
+        world.say("ls latest").exits(0);
+        let repaired = world.say("repair");
+        if odd == "a directory" {
+            repaired.exits(4).warns("move it away");
+            for name in names_in(&arenas).iter().filter(|name| !names.contains(name)) {
+                fs::remove_dir(arenas.join(name)).unwrap();
+            }
+        } else {
+            repaired.exits(0);
+        }
+        assert_eq!(names_in(&arenas), names);
+        world.say("repair").exits(0).says("nothing to repair");
+        world.say("verify --data").exits(0).says("no damage was found");
+    }
+}
+
+/// Each verb says what to do about a file in the place of a folder, and goes on afterwards.
+#[test]
+fn a_file_in_the_place_of_a_folder() {
+    let world = pruned();
+    for folder in ["sessions", "forgotten", "remarks", "arrivals", "vouchers", "ended"] {
+        let path = world.repository().join(folder);
+        let aside = world.path("aside");
+        let was_there = path.exists();
+        if was_there {
+            fs::rename(&path, &aside).unwrap();
+        }
+        fs::write(&path, "").unwrap();
+        for verb in ["snapshots", "verify", "repair", "prune"] {
+            let run = world.say(verb);
+            let is_said = run.err.contains("a file is in the place of this folder: move it away");
+            assert!(is_said || run.code == Some(0), "{folder}, {verb}: {}", run.err);
+        }
+        fs::remove_file(&path).unwrap();
+        if was_there {
+            fs::rename(&aside, &path).unwrap();
+        }
+        world.say("verify").exits(0);
+    }
+}
+
 /// A verdict and a plan are read from their copies, and written again from them.
 #[test]
 fn kept_h4_a_verdict_is_written_again_from_its_copy() {

@@ -4,10 +4,9 @@
 //! the name without `.copy` alone decides who was first. Each of the two is enough to know what goes.
 
 use std::collections::BTreeSet;
-use std::io::ErrorKind;
 
 use strongroom_arena::envelope;
-use strongroom_backend::{BackendError, ObjectName};
+use strongroom_backend::{ObjectName, remove_object};
 use strongroom_base::ArenaId;
 use strongroom_catalog::FormatError;
 
@@ -176,12 +175,8 @@ pub fn finish_collection(
     let plan = Step::Plan.object(number);
     // The copy first: as long as there is a plan, its collection may not have ended.
     for name in [copy_of(&plan), plan] {
-        match repository.backend().remove(&name) {
-            // It does not count any more, and `verify` names it.
-            Err(BackendError::Io { source, .. }) if source.kind() == ErrorKind::IsADirectory => {}
-            Err(error) if !error.is_not_found() => return Err(error.into()),
-            _ => {}
-        }
+        // What stays does not count any more, and `verify` names it.
+        remove_object(repository.backend(), &name)?;
     }
     Ok(())
 }

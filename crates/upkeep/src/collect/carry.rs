@@ -9,7 +9,7 @@ use strongroom_arena::{
     ARENAS_FOLDER, Arena, ArenaName, ArenaStore, Generations, ListedArenas, Rewriting, Source,
     envelope, rewrite,
 };
-use strongroom_backend::{Backend, BackendError, ObjectName};
+use strongroom_backend::{Backend, BackendError, ObjectName, Removal, remove_object};
 use strongroom_base::{ArenaId, Cancel, Fingerprint, Monitor, Problem, Severity, SnapshotId};
 use strongroom_repository::objects::{SNAPSHOTS_FOLDER, read_whole};
 use strongroom_repository::{
@@ -225,11 +225,7 @@ pub fn sweep(
 
 /// Removes an object; returns whether it was there.
 fn remove(backend: &dyn Backend, name: &ObjectName) -> Result<bool, RepositoryError> {
-    match backend.remove(name) {
-        Ok(()) => Ok(true),
-        Err(error) if error.is_not_found() => Ok(false),
-        Err(error) => Err(error.into()),
-    }
+    Ok(remove_object(backend, name)? == Removal::Removed)
 }
 
 fn remove_arena(

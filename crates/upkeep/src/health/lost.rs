@@ -6,7 +6,7 @@
 //! of `/` only if the paths of another snapshot lead somewhere in it, or if this machine remembers
 //! that the session was committed. Unless it is certain that there was a snapshot, all that the tree
 //! needs must exist as well. Where it is certain, and no tree counts as that of `/`, the trees that no
-//! other names are what is left of it: more snapshots of the same paths may tell one day.
+//! other names are what is left of it: another snapshot of the same paths shows which it was.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ops::RangeInclusive;

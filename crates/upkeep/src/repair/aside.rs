@@ -7,7 +7,7 @@
 
 use strongroom_arena::envelope::format::Header;
 use strongroom_arena::{ARENAS_FOLDER, ArenaName, envelope};
-use strongroom_backend::{Backend, BackendError, ObjectName};
+use strongroom_backend::{Backend, BackendError, ObjectName, remove_object};
 use strongroom_base::{Cancel, Monitor, SnapshotId};
 use strongroom_repository::objects::{ASIDE_FOLDER, SESSIONS_FOLDER, SNAPSHOTS_FOLDER, read_whole};
 use strongroom_repository::{ChunkReader, Repository, RepositoryError, open_snapshot};
@@ -129,7 +129,7 @@ impl Aside<'_> {
                 Err(error) => return Err(error.into()),
             };
             if is_filled {
-                self.backend().remove(&info.name)?;
+                remove_object(self.backend(), &info.name)?;
             }
         }
         Ok(())

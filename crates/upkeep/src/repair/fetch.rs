@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use strongroom_arena::envelope::fetch_from;
 use strongroom_arena::{ARENAS_FOLDER, ArenaName};
-use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName};
+use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName, remove_object};
 use strongroom_base::{Cancel, Monitor, Problem, Progress, Severity, SizeLimits, SnapshotId};
 use strongroom_repository::objects::{
     ARRIVALS_FOLDER, COLLECTIONS_FOLDER, COPY, ENDED_FOLDER, FORGOTTEN_FOLDER, KEYS_FOLDER,
@@ -423,10 +423,7 @@ fn fetch_one(
             return Ok(Got { fetched_bytes, done: Err(why) });
         }
         if let Needed::Before(later) = step.needed {
-            match backend.remove(&later.object()) {
-                Err(error) if !error.is_not_found() => return Err(error.into()),
-                _ => {}
-            }
+            remove_object(backend, &later.object())?;
         }
         let length = got.object.len() as u64;
         let bytes = if is_missing { length } else { got.damaged_bytes.min(length) };

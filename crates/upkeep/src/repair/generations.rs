@@ -7,6 +7,7 @@ use std::collections::HashSet;
 
 use strongroom_arena::scan::domain_claimed;
 use strongroom_arena::{ArenaName, Generations, ListedArenas};
+use strongroom_backend::{DIRECTORY_IN_PLACE, Removal, remove_object};
 use strongroom_base::{ArenaId, Monitor};
 use strongroom_repository::{ChunkReader, Repository, RepositoryError};
 
@@ -69,7 +70,10 @@ pub(super) fn take_planted_away(
         }
         for planted in &sorted.planted {
             let name = planted.name.object();
-            remove(repository, planted.name)?;
+            if remove_object(repository.backend(), &name)? == Removal::Directory {
+                lose(outcome, &name, DIRECTORY_IN_PLACE, monitor);
+                continue;
+            }
             reader.store().forget(id);
             outcome.taken_away += 1;
             let message = "taken away: planted over the arena of another domain";
@@ -110,7 +114,9 @@ pub(super) fn take_unread_away(
         let sorted = reader.store().sort_generations(listed.generations(name.id))?;
         let is_unread = sorted.unread.iter().any(|(listed, _)| listed.name == name);
         if is_unread && !sorted.genuine.is_empty() {
-            remove(repository, name)?;
+            if remove_object(repository.backend(), &name.object())? == Removal::Directory {
+                continue;
+            }
             outcome.lost.retain(|lost| *lost != name.object());
             outcome.taken_away += 1;
             let object = name.object();
@@ -118,11 +124,4 @@ pub(super) fn take_unread_away(
         }
     }
     Ok(())
-}
-
-fn remove(repository: &Repository, name: ArenaName) -> Result<(), RepositoryError> {
-    match repository.backend().remove(&name.object()) {
-        Err(error) if !error.is_not_found() => Err(error.into()),
-        _ => Ok(()),
-    }
 }

@@ -3,7 +3,7 @@
 use std::io;
 
 use strongroom_arena::envelope;
-use strongroom_backend::{Backend, BackendError, ObjectName};
+use strongroom_backend::{Backend, BackendError, DIRECTORY_IN_PLACE, ObjectName};
 use strongroom_base::{Monitor, Problem, Severity, SnapshotId};
 use strongroom_repository::objects::read_whole;
 
@@ -82,7 +82,7 @@ pub fn replace(
     match backend.replace(name, bytes) {
         Ok(()) => Ok(Mended::Yes),
         Err(BackendError::Io { source, .. }) if source.kind() == io::ErrorKind::IsADirectory => {
-            Ok(Mended::No("a directory is in its place: move it away".to_owned()))
+            Ok(Mended::No(DIRECTORY_IN_PLACE.to_owned()))
         }
         Err(error) => Err(error),
     }

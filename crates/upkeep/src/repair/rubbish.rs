@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use strongroom_arena::envelope::format::HeaderError;
 use strongroom_arena::{ArenaError, ArenaName, envelope};
-use strongroom_backend::{BackendError, ObjectName};
+use strongroom_backend::{BackendError, ObjectName, Removal, remove_object};
 use strongroom_base::{Monitor, SnapshotId};
 use strongroom_repository::objects::{
     ASIDE_FOLDER, KEYS_FOLDER, SESSIONS_FOLDER, SNAPSHOTS_FOLDER, VOUCHERS_FOLDER, expected,
@@ -116,10 +116,7 @@ pub(super) fn remove_rubbish(
         // As a prune does: what its backup has stored counts for nothing until it begins again.
         end_session(repository, id)?;
     }
-    match repository.backend().remove(name) {
-        Err(error) if !error.is_not_found() => Err(error.into()),
-        _ => Ok(true),
-    }
+    Ok(remove_object(repository.backend(), name)? != Removal::Directory)
 }
 
 /// Sessions that are open before the snapshots are listed.
@@ -165,9 +162,8 @@ pub(super) fn take_arenas_away(
         if !is_rubbish(repository, &name)? && !is_no_arena(repository, reader, arena)? {
             continue;
         }
-        match repository.backend().remove(&name) {
-            Err(error) if !error.is_not_found() => return Err(error.into()),
-            _ => {}
+        if remove_object(repository.backend(), &name)? == Removal::Directory {
+            continue;
         }
         reader.store().forget(arena.id);
         outcome.lost.retain(|lost| *lost != name);

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use strongroom_arena::{
     ARENAS_FOLDER, ArenaName, ArenaStore, CacheLimits, ListedArena, ListedArenas,
 };
-use strongroom_backend::{Backend, ObjectInfo, ObjectName};
+use strongroom_backend::{Backend, ObjectInfo, ObjectName, Removal, remove_object};
 use strongroom_base::{ArenaId, Cancel, Monitor, Progress, SnapshotId};
 use strongroom_repository::objects::{
     COLLECTIONS_FOLDER, FORGOTTEN_FOLDER, REMARKS_FOLDER, SESSIONS_FOLDER, SNAPSHOTS_FOLDER,
@@ -144,10 +144,8 @@ pub fn mirror(
     // Snapshots go before what they need.
     let is_arena = |info: &&ObjectInfo| info.name.folder() == ARENAS_FOLDER;
     let (arenas, others): (Vec<_>, Vec<_>) = plan.remove.iter().partition(is_arena);
-    let remove = |info: &ObjectInfo| match target.remove(&info.name) {
-        Ok(()) => Ok(true),
-        Err(error) if error.is_not_found() => Ok(false),
-        Err(error) => Err(error.into()),
+    let remove = |info: &ObjectInfo| -> Result<bool, RepositoryError> {
+        Ok(remove_object(target, &info.name)? == Removal::Removed)
     };
     for objects in [others, arenas] {
         let objects: Vec<ObjectInfo> = objects.into_iter().cloned().collect();

@@ -102,7 +102,7 @@ fn what_cannot_be_recognised_stays() {
         let pruned = collect(&copied).unwrap();
         assert_eq!((pruned.lost.len(), pruned.snapshots.len()), (0, 4));
         assert!(pruned.carried.removed_bytes > 1_000_000, "{pruned:?}");
-        // Another backup of the same paths tells what the others were.
+        // Another backup of the same paths shows what the others were.
         world.backup();
         let repository = world.open();
         let mut plan = RepairPlan::default();
