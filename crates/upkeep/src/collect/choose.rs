@@ -26,7 +26,8 @@ pub struct Worth {
     pub rewritten_bytes: u64,
     /// Bytes that are won.
     pub freed_bytes: u64,
-    /// Bytes that no snapshot needs and that stay, because winning them is not worth a rewriting.
+    /// Bytes that no snapshot needs and that stay: winning them is not worth a rewriting, or nothing of
+    /// their arenas may be removed.
     pub unused_bytes: u64,
 }
 
@@ -53,13 +54,17 @@ impl Doomed {
         let mut needed_bytes: u64 = 0;
         for holding in inventory.arenas() {
             let (unneeded, chunks) = (inventory.unneeded(holding), inventory.chunks(holding));
-            if chunks > 0 && unneeded.len() == chunks && !holding.is_frozen {
+            if holding.is_frozen {
+                // Its share of the chunks: to know better, its summary would have to be read.
+                let share = unneeded.len() as u64 * holding.object_bytes / chunks.max(1) as u64;
+                worth.unused_bytes += share;
+            } else if chunks > 0 && unneeded.len() == chunks {
                 doomed.0.insert(holding.name.id, unneeded.to_bits());
                 worth.arenas_removed += 1;
                 worth.freed_bytes += holding.object_bytes;
-            } else {
-                needed_bytes += holding.object_bytes;
+                continue;
             }
+            needed_bytes += holding.object_bytes;
         }
         let is_partly_dead = |inventory: &Inventory, holding: &Holding| {
             !holding.is_frozen
@@ -102,7 +107,7 @@ impl Doomed {
             worth.rewritten_bytes += stays;
             worth.freed_bytes += candidate.dead_bytes;
         }
-        worth.unused_bytes = unused;
+        worth.unused_bytes += unused;
         Ok((doomed, worth))
     }
 

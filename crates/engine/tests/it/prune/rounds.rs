@@ -409,6 +409,9 @@ fn what_cannot_be_rewritten_is_put_off() {
     assert_eq!(outcome.arenas_rewritten, plain.arenas_rewritten - 1);
     assert_eq!(copy.snapshot()[name], damaged[name]);
     assert!(listener.problems().iter().any(|heard| heard.message.contains("stays as it is")));
+    // What it wastes is said by every prune from now on.
+    let unused = collect(&repository).unwrap().worth.unwrap().unused_bytes;
+    assert!((1..damaged[name].len() as u64).contains(&unused), "{unused}");
 
     // The reads of whole objects come last.
     let copy = Arc::new(MemoryBackend::from_snapshot(before.clone()));
