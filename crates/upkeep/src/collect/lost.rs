@@ -63,8 +63,8 @@ pub fn find_lost(
             return Err(RepositoryError::NotCollectable { what, why });
         }
         let message = format!(
-            "snapshot {}, sequence {}, {}: what it needs stays. {}; if it was forgotten in another copy \
-             of the repository, `strongroom forget {}`",
+            "snapshot {}, sequence {}: {}, so what it needs stays. {}; if it was forgotten in another \
+             copy of the repository, `strongroom forget {}`",
             left.id.short(),
             left.sequence,
             left.why,

@@ -14,8 +14,8 @@ use strongroom_arena::{ArenaError, ArenaName, envelope};
 use strongroom_backend::{BackendError, ObjectName, Removal, remove_object};
 use strongroom_base::{Monitor, SnapshotId};
 use strongroom_repository::objects::{
-    ASIDE_FOLDER, KEYS_FOLDER, SESSIONS_FOLDER, SNAPSHOTS_FOLDER, VOUCHERS_FOLDER, expected,
-    read_whole, twin,
+    ASIDE_FOLDER, KEYS_FOLDER, REMARKS_FOLDER, SESSIONS_FOLDER, SNAPSHOTS_FOLDER, VOUCHERS_FOLDER,
+    expected, read_whole, twin,
 };
 use strongroom_repository::{
     ChunkReader, Collections, Repository, RepositoryError, SnapshotList, Useless, end_session,
@@ -57,6 +57,17 @@ pub fn plan_removals(
         let id = name.file().parse().ok().filter(|_| name.folder() == SNAPSHOTS_FOLDER);
         !matches!(step, RepairStep::Lost { .. }) || !id.is_some_and(|id| list.wishes.forget(id))
     });
+    for step in &mut plan.steps {
+        if let RepairStep::Lost { name, why } = step
+            && name.folder() == REMARKS_FOLDER
+            && let Some(id) = name.file().split('.').next()
+        {
+            why.push_str(&format!(
+                "; it may be a hold, and counts as one: once `strongroom hold --release {id}` has been \
+                 said, and the snapshot held again if it was, the next repair takes it away"
+            ));
+        }
+    }
     plan_to_take_away(repository, plan)
 }
 
