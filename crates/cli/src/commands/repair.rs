@@ -21,6 +21,7 @@ use strongroom_upkeep::{
 
 use super::verify::{
     UNREAD, affected_json, lost_snapshot_text, report_affected, report_loss, report_withheld,
+    unrecognised_text,
 };
 use crate::context::{Context, moment};
 use crate::exit::{CliError, Exit};
@@ -348,6 +349,9 @@ fn report_steps(context: &Context, plan: &RepairPlan) -> Result<(), CliError> {
 fn report_lost_snapshots(context: &Context, plan: &RepairPlan) -> Result<(), CliError> {
     for lost in &plan.lost_snapshots {
         context.terminal.line(format!("{} commit it again", lost_snapshot_text(lost)))?;
+    }
+    for left in &plan.unrecognised {
+        context.terminal.line(unrecognised_text(left))?;
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use strongroom_base::SnapshotId;
 use strongroom_base::units::{bytes_text, count_text, counted, duration_text};
 use strongroom_repository::RepositoryError;
 use strongroom_upkeep::{
-    Affected, LostSnapshot, VerifyDepth, VerifyOutcome, verify, verify_objects, vouch,
+    Affected, LostSnapshot, Unrecognised, VerifyDepth, VerifyOutcome, verify, verify_objects, vouch,
 };
 
 use crate::context::Context;
@@ -289,13 +289,7 @@ fn report_missing(context: &Context, outcome: &VerifyOutcome) -> Result<(), CliE
         ))?;
     }
     for left in &outcome.unrecognised {
-        context.terminal.line(format!(
-            "snapshot {}, sequence {}: {}; its files are still there: {}",
-            left.id.short(),
-            left.sequence,
-            left.why_gone(),
-            left.way_out()
-        ))?;
+        context.terminal.line(unrecognised_text(left))?;
     }
     if !outcome.late.is_empty() {
         context.terminal.line(format!(
@@ -320,6 +314,15 @@ fn report_missing(context: &Context, outcome: &VerifyOutcome) -> Result<(), CliE
         counted(missing, "snapshot is", "snapshots are"),
         shown.collect::<Vec<_>>().join(", ")
     ))?)
+}
+
+/// What is left of a snapshot that was removed and cannot be made again yet.
+pub fn unrecognised_text(left: &Unrecognised) -> String {
+    let (id, why, way_out) = (left.id.short(), left.why_gone(), left.way_out());
+    format!(
+        "snapshot {id}, sequence {}: {why}; its files are still there: {way_out}",
+        left.sequence
+    )
 }
 
 /// Which snapshot was removed.

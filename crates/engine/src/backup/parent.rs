@@ -138,7 +138,7 @@ impl History {
         let stored = greatest_stored_sequence(repository)?;
         if stored > taken.saturating_add(1) {
             self.greatest_sequence = stored;
-            let message = "it is empty, although there are arenas of several backups: the snapshots were \
+            let message = "there is no snapshot, although there are arenas of several backups: they were \
                            removed, or their folder is not where it was. What is left of them stays; \
                            `strongroom repair` commits again what it recognises";
             let path = Some(Path::new(SNAPSHOTS_FOLDER));

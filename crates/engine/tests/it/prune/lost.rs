@@ -83,7 +83,7 @@ fn what_cannot_be_recognised_stays() {
             assert_eq!(first.sequence, 5);
             let said = listener.problems();
             assert!(
-                said.iter().any(|heard| heard.message.contains("it is empty, although")),
+                said.iter().any(|heard| heard.message.contains("there is no snapshot, although")),
                 "{said:?}"
             );
         }
