@@ -59,6 +59,13 @@ impl SnapshotList {
         self.all().cloned().collect()
     }
 
+    /// Everything that has an object: what can be read, what cannot, and what was ended.
+    pub fn ids(&self) -> impl Iterator<Item = SnapshotId> {
+        let unread = self.unreadable.iter().chain(&self.newer).map(|(id, _)| *id);
+        let ended = self.fenced.iter().copied();
+        self.all().map(|snapshot| snapshot.id).chain(unread).chain(ended)
+    }
+
     /// Snapshots whose references this program does not all know. While there is one, nothing may
     /// be collected: it would be missed by what the snapshot needs.
     pub fn not_collectable(&self) -> Vec<SnapshotId> {

@@ -25,7 +25,7 @@ use strongroom_repository::objects::SNAPSHOTS_FOLDER;
 use strongroom_repository::{
     ArenaSlots, ChunkReader, Collections, Forgotten, ListedSession, Repository, RepositoryError,
     Selection, Wishes, create_plan, create_verdict, end_session, list_sessions, list_snapshots,
-    read_vouchers, session_object, snapshot_object, verdict_object,
+    read_snapshot, read_vouchers, session_object, snapshot_object, verdict_object,
 };
 
 use crate::forget::look;
@@ -38,7 +38,7 @@ use choose::Doomed;
 pub use choose::Worth;
 use inventory::Inventory;
 pub use later::{Later, Undone, prune_later, undo_prune};
-use listed::{going, refuse_emptied, staying};
+use listed::{going, not_listed, refuse_emptied, staying, unlisted};
 use lost::{Removed, find_lost};
 use reach::Reach;
 
@@ -348,6 +348,10 @@ impl Collector<'_> {
         let mut sessions: HashSet<SnapshotId> = sessions.collect();
         let wishes = Wishes::read(self.repository)?;
         let list = list_snapshots(self.repository)?;
+        let known = list.ids().chain(sessions.iter().copied()).collect();
+        if let Some(id) = unlisted(repository, &known, &reach.inventory, collections)?.first() {
+            return Err(not_listed(*id));
+        }
         // A create that came late has brought them back. What they wrote may lack what has gone since.
         list.fenced.iter().for_each(|fenced| _ = sessions.remove(fenced));
         refuse_emptied(&list, &reach.inventory, collections)?;
@@ -469,6 +473,18 @@ impl Collector<'_> {
             return Err(RepositoryError::NotCollectable { what, why });
         }
         let is_same = !reach.list_arenas(self.repository.backend(), collections)?;
+        let known = writers.sessions.iter().chain(&writers.snapshots).copied();
+        let known = known.chain(list.ids()).collect();
+        for id in unlisted(self.repository, &known, &reach.inventory, collections)? {
+            match read_snapshot(self.repository, id) {
+                // Committed since, by a writer that knows this plan.
+                Ok(snapshot) if snapshot.seen >= number => {}
+                Err(RepositoryError::Fenced { .. }) => {}
+                Err(RepositoryError::Backend(error)) if error.is_not_found() => {}
+                Err(error) if !error.is_damage() => return Err(error),
+                _ => return Err(not_listed(id)),
+            }
+        }
         let is_same = !reach.mark(staying(&list, &goes)?)? && is_same;
         let snapshots = plan.snapshots.iter().filter(|going| goes(going.id)).cloned().collect();
         reach.finish(&HashSet::new())?;

@@ -1,10 +1,14 @@
 //! Which of the listed snapshots a collection removes, and which stay.
 
+use std::collections::{BTreeSet, HashSet};
+
 use strongroom_base::SnapshotId;
 use strongroom_base::regimes::{Regime, reached_if};
 use strongroom_catalog::Snapshot;
 use strongroom_repository::objects::SNAPSHOTS_FOLDER;
-use strongroom_repository::{Collections, Forgotten, RepositoryError, SnapshotList};
+use strongroom_repository::{
+    Collections, Forgotten, Repository, RepositoryError, SnapshotList, snapshot_object,
+};
 
 use super::inventory::Inventory;
 
@@ -28,6 +32,35 @@ pub fn refuse_emptied(
         }
         _ => Ok(()),
     }
+}
+
+/// The snapshots that exist and are not known, although their sessions wrote arenas: those that the place
+/// does not list, or that were committed since.
+pub fn unlisted(
+    repository: &Repository,
+    known: &HashSet<SnapshotId>,
+    inventory: &Inventory,
+    collections: &Collections,
+) -> Result<Vec<SnapshotId>, RepositoryError> {
+    let sessions = inventory.arenas().iter().map(|holding| holding.origin.session);
+    let unknown: BTreeSet<SnapshotId> =
+        sessions.filter(|id| !known.contains(id) && !collections.took(*id)).collect();
+    let mut found = Vec::new();
+    for id in unknown {
+        match repository.backend().size(&snapshot_object(id)) {
+            Ok(_) => found.push(id),
+            Err(error) if error.is_not_found() || error.is_no_file() => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(found)
+}
+
+/// Fails because a place does not list what it has.
+pub fn not_listed(snapshot: SnapshotId) -> RepositoryError {
+    let what = format!("snapshot {}", snapshot.short());
+    let why = "the place that keeps the repository has it, and does not list it".to_owned();
+    RepositoryError::NotCollectable { what, why }
 }
 
 /// Those of the listed snapshots that do not go.

@@ -1,0 +1,129 @@
+//! What a place does not show in some listings, although it is there: nothing that it needs goes.
+
+use std::ops::RangeInclusive;
+
+use super::*;
+
+/// A place that does not show an object in some of the listings of its folder, and how many listings there
+/// were. At any other call the object is there.
+fn hiding(
+    objects: &Arc<MemoryBackend>,
+    name: &ObjectName,
+    hidden: RangeInclusive<u64>,
+) -> (Arc<dyn Backend>, Arc<AtomicU64>) {
+    let listings = Arc::new(AtomicU64::new(0));
+    let (shelf, counted) = (objects.clone(), listings.clone());
+    let (name, bytes) = (name.clone(), objects.snapshot()[name].clone());
+    let acting = RecordingBackend::acting(objects.clone(), move |call| {
+        let is_listing = call.kind == CallKind::List && call.folder() == name.folder();
+        if is_listing && hidden.contains(&counted.fetch_add(1, Ordering::Relaxed)) {
+            let _ = shelf.remove(&name);
+        } else if shelf.size(&name).is_err() {
+            shelf.create(&name, &bytes).unwrap();
+        }
+    });
+    (Arc::new(acting), listings)
+}
+
+/// A snapshot that some listings do not show, or none: a collection goes through without taking anything of
+/// it, or nothing is removed, and that is no fault of the program.
+#[test]
+fn a_snapshot_that_is_not_shown_at_times_keeps_what_it_needs() {
+    let history = History::new(41, &[1, 2, 3]);
+    let before = history.world.objects.snapshot();
+    let (mut through, mut refused) = (0, 0);
+    for (id, _) in &history.kept {
+        let name = strongroom_repository::snapshot_object(*id);
+        for from in 0.. {
+            let mut were_more = false;
+            for to in from.. {
+                let objects = Arc::new(MemoryBackend::from_snapshot(before.clone()));
+                let (place, listings) = hiding(&objects, &name, from..=to);
+                let outcome =
+                    history.world.open_over(place).and_then(|repository| collect(&repository));
+                let what = format!("{} in listings {from} to {to}", id.short());
+                match outcome {
+                    Ok(_) => through += 1,
+                    Err(RepositoryError::NotCollectable { .. }) => refused += 1,
+                    Err(error) => panic!("{what}: {error}"),
+                }
+                let _ = objects.create(&name, &before[&name]);
+                history.check(&history.world.open_over(objects).unwrap(), &what);
+                if listings.load(Ordering::Relaxed) <= to {
+                    break;
+                }
+                were_more = true;
+            }
+            if !were_more {
+                break;
+            }
+        }
+    }
+    assert!(through > 0 && refused > 0, "{through} went through, {refused} did not");
+}
+
+/// What a backup stored before its commit, and its snapshot.
+fn stopped_before_its_commit(world: &World) -> (Objects, ObjectName, Vec<u8>) {
+    let copy = Arc::new(MemoryBackend::from_snapshot(world.objects.snapshot()));
+    let stored = Arc::new(Mutex::new(Objects::new()));
+    let (shelf, kept) = (copy.clone(), stored.clone());
+    let acting = RecordingBackend::acting(copy.clone(), move |call| {
+        if call.kind == CallKind::Create && call.folder() == "snapshots" {
+            *kept.lock().unwrap() = shelf.snapshot();
+        }
+    });
+    let writer = world.open_over(Arc::new(acting)).unwrap();
+    let id = run(&writer, &options(&world.tree()), &Silent).unwrap().snapshot.id;
+    let name = strongroom_repository::snapshot_object(id);
+    let object = copy.snapshot()[&name].clone();
+    let stored = stored.lock().unwrap().clone();
+    (stored, name, object)
+}
+
+/// A writer that began before the plan, and whose session the place does not show when it is looked for: its
+/// snapshot may rely on what the plan condemns. One that began after the plan does not.
+#[test]
+fn a_writer_that_is_not_shown_is_no_reason_to_go_on() {
+    for knows_the_plan in [false, true] {
+        let history = History::new(42, &[1, 2, 3]);
+        let world = &history.world;
+        let (stored, name, object) = stopped_before_its_commit(world);
+        let objects = match knows_the_plan {
+            true => world.objects.clone(),
+            false => Arc::new(MemoryBackend::from_snapshot(stored.clone())),
+        };
+        let sessions = names_in(&stored, "sessions");
+        assert_eq!(sessions.len(), 1);
+        let shelf = objects.clone();
+        let other = world.open_over(objects.clone()).unwrap();
+        let backup = options(&world.tree());
+        let listings = AtomicU64::new(0);
+        let acting = RecordingBackend::acting(objects.clone(), move |call| {
+            if call.kind != CallKind::List || shelf.list("collections").unwrap().is_empty() {
+                return;
+            }
+            if call.folder() == "sessions" && !knows_the_plan {
+                let _ = shelf.remove(&sessions[0]);
+            }
+            // The first is of those who may have committed before the decision.
+            if call.folder() == "snapshots" && listings.fetch_add(1, Ordering::Relaxed) == 1 {
+                match knows_the_plan {
+                    true => drop(run(&other, &backup, &Silent).unwrap()),
+                    false => shelf.create(&name, &object).unwrap(),
+                }
+            }
+        });
+        let outcome = collect(&world.open_over(Arc::new(acting)).unwrap());
+        history.check(&world.open_over(objects).unwrap(), "in the end");
+        match outcome {
+            Ok(outcome) => assert!(knows_the_plan && outcome.carried.snapshots == 3, "{outcome:?}"),
+            Err(RepositoryError::NotCollectable { what, why }) => {
+                assert!(
+                    !knows_the_plan && why.contains("did not show its session"),
+                    "{what}: {why}"
+                );
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
