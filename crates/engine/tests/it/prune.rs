@@ -1,6 +1,7 @@
 //! `forget` and `prune`: what no snapshot needs goes, what any needs stays, with any fault or
 //! any other verb at any time.
 
+mod damaged;
 mod hidden;
 mod lost;
 mod rounds;
