@@ -1,6 +1,7 @@
 //! The second reckoning: what a collection is about to remove is checked once more, by code that
 //! shares nothing with the first.
 
+mod damaged;
 mod same;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use strongroom_arena::{ArenaContent, ArenaName, CacheLimits, ListedArenas};
-use strongroom_backend::{Backend, MemoryBackend};
+use strongroom_backend::{Backend, MemoryBackend, ObjectName};
 use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Silent, SnapshotId};
 use strongroom_catalog::recipe::{Visit, for_each_chunk};
 use strongroom_catalog::{Recipe, Snapshot};

@@ -9,7 +9,7 @@ type Damage = fn(&mut Vec<u8>);
 const DAMAGES: [(&str, Option<Damage>); 5] = [
     ("removed", None),
     ("zeros", Some(|object| object.fill(0))),
-    ("no summary", Some(|object| object[64..1024].fill(0))),
+    ("a part of it zeros", Some(|object| object[64..1024].fill(0))),
     ("cut in half", Some(|object| object.truncate(object.len() / 2))),
     ("the last bytes cut", Some(|object| object.truncate(object.len() - 20))),
 ];

@@ -1,0 +1,92 @@
+//! The second reckoning where an arena is lost or damaged: what was lost before is no difference, and of what
+//! cannot be read nothing is known.
+
+use super::*;
+
+const DAMAGES: [&str; 4] = ["removed", "zeros", "a part of it zeros", "its last bytes cut"];
+
+fn damage(objects: &mut Objects, name: &ObjectName, how: &str) {
+    let object = objects.get_mut(name).unwrap();
+    match how {
+        "removed" => drop(objects.remove(name)),
+        "zeros" => object.fill(0),
+        "a part of it zeros" => {
+            let middle = object.len() / 2;
+            object[middle..middle + 20].fill(0);
+        }
+        _ => object.truncate(object.len() - 20),
+    }
+}
+
+/// For each arena and each damage of it: an arena that no snapshot needs goes, unless something that one
+/// needs cannot be read; one that a snapshot needs stays.
+#[test]
+fn what_is_damaged_decides_only_about_what_needs_it() {
+    let world = World::bare(44);
+    grow(&world.tree(), 44, SMALL);
+    let mut ids = Vec::new();
+    for version in 0..3 {
+        ids.push(world.backup().snapshot.id);
+        mutate(&world.tree(), 440 + version, SMALL);
+        let own = world.tree().join("own");
+        let _ = std::fs::remove_dir_all(&own);
+        grow(&own, 450 + version, SMALL);
+    }
+    forget(&world.open(), &ids[1..2]).unwrap();
+    let before = world.objects.snapshot();
+    let slots = Slots::of(&world.open_objects(&kept_only(&world, &before)).unwrap());
+    let names: Vec<ArenaName> = before.keys().filter_map(ArenaName::of).collect();
+    let is_needed =
+        |name: &ArenaName| slots.in_arena(name.id).any(|place| slots.needed.contains(&place));
+    let unneeded = *names.iter().find(|name| !is_needed(name)).unwrap();
+    let (mut gone, mut stopped, mut put_off) = (0, 0, 0);
+    for name in &names {
+        for how in DAMAGES {
+            let mut objects = before.clone();
+            damage(&mut objects, &name.object(), how);
+            // Data is only looked for; trees are read.
+            let is_lost = how == "removed" && ArenaContent::of(name.id) == ArenaContent::Metadata;
+            let is_unreadable = is_needed(name) && (is_lost || how == "zeros");
+            let other = *names.iter().find(|other| is_needed(other) && *other != name).unwrap();
+            for condemned in [unneeded, other] {
+                let what = format!("{name} {how}, {condemned} goes");
+                let all = SlotSets([(condemned.id, ArenaSlots::All)].into());
+                let (outcome, after) = carry_out(&world, &objects, all);
+                let stays = after.get(&condemned.object()) == objects.get(&condemned.object());
+                match outcome {
+                    Ok(put) if condemned == unneeded => {
+                        assert!(!is_unreadable || condemned == *name, "{what}");
+                        assert!(put == 0 && !after.contains_key(&condemned.object()), "{what}");
+                        gone += 1;
+                    }
+                    Ok(put) => {
+                        assert!(stays && put == 1 && !is_unreadable, "{what}: {put}");
+                        put_off += 1;
+                    }
+                    // The verdict is carried out, and the next plan cannot be made.
+                    Err(RepositoryError::NotCollectable { what: named, .. })
+                        if is_needed(name) && how == "removed" && !is_unreadable =>
+                    {
+                        assert_eq!(stays, condemned != unneeded, "{what}: {named}");
+                        gone += u32::from(!stays);
+                    }
+                    Err(RepositoryError::NotCollectable { what: named, .. }) => {
+                        assert!(stays && is_unreadable, "{what}: {named}");
+                        assert!(named.contains(&name.id.to_string()) || named.contains("snapshot"));
+                        stopped += 1;
+                    }
+                    Err(error) => panic!("{what}: {error}"),
+                }
+            }
+        }
+    }
+    assert!(gone > 10 && stopped > 10 && put_off > 10, "{gone} {stopped} {put_off}");
+}
+
+/// Without the snapshots that are forgotten.
+fn kept_only(world: &World, objects: &Objects) -> Objects {
+    let forgotten = list_snapshots(&world.open()).unwrap().forgotten;
+    let mut left = objects.clone();
+    forgotten.iter().for_each(|snapshot| drop(left.remove(&snapshot_object(snapshot.id))));
+    left
+}
