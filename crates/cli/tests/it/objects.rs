@@ -161,6 +161,24 @@ fn what_is_no_file_stops_no_removal() {
     }
 }
 
+/// A snapshot of another repository, put there by a person: it stops a prune, and all say how to go on.
+#[test]
+fn a_snapshot_of_another_repository() {
+    let (world, other) = (pruned(), pruned());
+    let [ours, theirs] = [&world, &other].map(|world| world.repository().join("snapshots"));
+    let id = names_in(&theirs).remove(0);
+    fs::copy(theirs.join(&id), ours.join(&id)).unwrap();
+    world.say("verify").exits(4).warns(&id[..8]);
+    world.say("repair").exits(4).warns(&format!("`strongroom forget {id}` lets it go"));
+    world.say("forget latest~1").exits(0);
+    world.say("prune").exits(4);
+    world.say(&format!("forget {id}")).exits(0);
+    world.say("prune --max-unused 0").exits(0).says("removed 2 snapshots");
+    world.say("verify --data").exits(0).says("no damage was found");
+    world.say("repair").exits(0).says("nothing to repair");
+    assert_eq!(names_in(&ours).len(), 1);
+}
+
 /// Each verb says what to do about a file in the place of a folder, and goes on afterwards.
 #[test]
 fn a_file_in_the_place_of_a_folder() {

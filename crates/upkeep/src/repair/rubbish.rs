@@ -18,8 +18,8 @@ use strongroom_repository::objects::{
     expected, read_whole, twin,
 };
 use strongroom_repository::{
-    ChunkReader, Collections, Repository, RepositoryError, SnapshotList, Useless, end_session,
-    find_useless, list_sessions, list_snapshots,
+    ChunkReader, Collections, ErrorKind, Repository, RepositoryError, SnapshotList, Useless,
+    end_session, find_useless, list_sessions, list_snapshots, snapshot_object,
 };
 
 use super::mend::RepairOutcome;
@@ -57,6 +57,18 @@ pub fn plan_removals(
         let id = name.file().parse().ok().filter(|_| name.folder() == SNAPSHOTS_FOLDER);
         !matches!(step, RepairStep::Lost { .. }) || !id.is_some_and(|id| list.wishes.forget(id))
     });
+    // What is whole, and what only a key shows not to be the snapshot that it claims to be.
+    for (id, error) in &list.unreadable {
+        let name = snapshot_object(*id);
+        let is_lost = error.kind() == ErrorKind::Damaged && !list.wishes.forget(*id);
+        if is_lost && !plan.steps.iter().any(|step| step.object() == name) {
+            let why = format!(
+                "{error}; if it is none of yours, `strongroom forget {id}` lets it go, and removes nothing \
+                 else"
+            );
+            plan.steps.push(RepairStep::Lost { name, why });
+        }
+    }
     for step in &mut plan.steps {
         if let RepairStep::Lost { name, why } = step
             && name.folder() == REMARKS_FOLDER
