@@ -261,9 +261,14 @@ fn report(context: &Context, args: &Args, outcome: &PruneOutcome) -> Result<(), 
              or end those that began over an hour ago with --patience 1h",
         )?);
     }
+    let mut removed = snapshots;
     if outcome.condemned {
+        // Before that, what the last one had condemned was removed.
+        let condemned = (outcome.snapshots.len() as u64).saturating_sub(carried.snapshots);
+        let condemned = counted(condemned, "snapshot", "snapshots");
+        removed = counted(carried.snapshots, "snapshot", "snapshots");
         let line = format!(
-            "condemned {snapshots} and {}, {}: the next prune removes them; \
+            "condemned {condemned} and {}, {}: the next prune removes them; \
              `strongroom prune --undo` brings them back",
             counted(worth.arenas_removed + worth.arenas_rewritten, "arena", "arenas"),
             bytes_text(worth.freed_bytes),
@@ -289,7 +294,7 @@ fn report(context: &Context, args: &Args, outcome: &PruneOutcome) -> Result<(), 
         bytes => format!(", {} left unused", bytes_text(bytes)),
     };
     Ok(context.terminal.line(format!(
-        "removed {snapshots} and {}, rewrote {}; {} removed, {} written{unused}",
+        "removed {removed} and {}, rewrote {}; {} removed, {} written{unused}",
         counted(carried.arenas_removed, "arena", "arenas"),
         counted(carried.arenas_rewritten, "other", "others"),
         bytes_text(carried.removed_bytes),
