@@ -216,6 +216,12 @@ fn what_a_run_condemns_can_be_brought_back() {
     world.say("prune --later").exits(0).says("nothing to remove");
     world.say("forget --keep-last 1").exits(0).says("1 snapshot forgotten");
     world.say("prune --later").exits(0).says("condemned 1 snapshot");
+    // Each night removes what the one before has condemned.
+    fs::write(world.tree().join("file"), "three").unwrap();
+    world.run(["backup".as_ref(), world.tree().as_os_str()]).exits(0);
+    world.say("forget --keep-last 1").exits(0).says("1 snapshot forgotten");
+    let night = world.say("prune --later").exits(0).says("condemned 1 snapshot ").out.clone();
+    assert!(night.contains("removed 1 snapshot and"), "{night}");
     world.say("prune --later").exits(0).says("removed 1 snapshot");
     world.say("forget --keep-last 1").exits(0);
     world.say("prune --later --now").exits(0);
