@@ -191,7 +191,7 @@ fn a_rehearsal_says_what_it_is_worth() {
     let whole = all.freed_bytes - nothing.unused_bytes;
     assert_eq!(nothing.freed_bytes, whole, "that of what goes as a whole");
     let needed = stored_bytes(&before) as u64 - all.freed_bytes;
-    let mut last = all;
+    let (mut last, mut shares) = (all, Vec::new());
     for percent in 1..100 {
         let worth = at(percent);
         assert_eq!(worth.freed_bytes + worth.unused_bytes, all.freed_bytes, "{percent} %");
@@ -202,9 +202,14 @@ fn a_rehearsal_says_what_it_is_worth() {
             assert!(last.unused_bytes * 100 < worth.unused_bytes * 100, "{last:?} {worth:?}");
             let before = needed / 100 * u64::from(percent - 1);
             assert!(worth.unused_bytes > before, "{percent} %: {worth:?}");
+            let freed = last.freed_bytes - worth.freed_bytes;
+            let rewritten = last.rewritten_bytes - worth.rewritten_bytes;
+            shares.push(freed * 1000 / (freed + rewritten));
         }
         last = worth;
     }
+    // What wins least for its length is given up first.
+    assert!(shares.is_sorted() && shares.first() < shares.last(), "{shares:?}");
 
     let within = |bytes| rehearse(&repository, PruneOptions { rewritten_max: Some(bytes), ..ALL });
     assert_eq!(within(all.rewritten_bytes), all);
