@@ -1,6 +1,7 @@
 //! Copies: complete whenever a snapshot is in them, with any fault, beside any other verb.
 
 mod nights;
+mod places;
 mod sent;
 
 use std::collections::BTreeSet;
