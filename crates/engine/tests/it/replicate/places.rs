@@ -3,14 +3,10 @@
 use super::*;
 use strongroom_testkit::Fault;
 
-fn faulty(
-    objects: &Objects,
-    kind: CallKind,
-    folder: &str,
-    at: u64,
-) -> FaultyBackend<MemoryBackend> {
-    let calls = Calls::of(&[kind]).within(folder);
-    let faults = vec![Fault { calls, at, lasting: false, kind: FaultKind::Io }];
+/// A place of these objects in which one read of a folder goes wrong.
+fn faulty(objects: &Objects, folder: &str, kind: FaultKind) -> FaultyBackend<MemoryBackend> {
+    let calls = Calls::of(&[CallKind::Read]).within(folder);
+    let faults = vec![Fault { calls, at: 0, lasting: false, kind }];
     FaultyBackend::new(
         Arc::new(MemoryBackend::from_snapshot(objects.clone())),
         FaultPlan { faults },
@@ -51,16 +47,9 @@ fn what_was_decided_apart_is_named() {
     rubbish.insert(verdict.clone(), vec![7; 100]);
     let done = copy(&*one, &MemoryBackend::from_snapshot(rubbish)).unwrap();
     assert_eq!(done.conflicts, []);
-    let unread = faulty(&two.snapshot(), CallKind::Read, "collections", 0);
+    let unread = faulty(&two.snapshot(), "collections", FaultKind::Io);
     assert!(copy(&*one, &unread).is_err());
-    let gone = FaultyBackend::new(
-        two.clone(),
-        FaultPlan::lasting(
-            Calls::of(&[CallKind::Read]).within("collections"),
-            0,
-            FaultKind::Vanish,
-        ),
-    );
+    let gone = faulty(&two.snapshot(), "collections", FaultKind::Vanish);
     assert_eq!(copy(&*one, &gone).unwrap().conflicts, []);
 }
 
@@ -97,6 +86,39 @@ fn a_replica_without_its_configuration_is_known_by_its_objects() {
         assert!(matches!(error, RepositoryError::PlaceNotEmpty { .. }), "{error}");
         assert_eq!(place.snapshot(), objects);
     }
-    assert!(copy(&*world.objects, &faulty(&target(), CallKind::Read, "", 0)).is_err());
+    // Arenas and snapshots of another repository are no sign.
+    let mut others = history(772).0.objects.snapshot();
+    others.retain(|name, _| !name.folder().is_empty());
+    let error = copy(&*world.objects, &MemoryBackend::from_snapshot(others)).unwrap_err();
+    assert!(matches!(error, RepositoryError::PlaceNotEmpty { .. }), "{error}");
+    assert!(copy(&*world.objects, &faulty(&target(), "", FaultKind::Io)).is_err());
     assert_eq!(world.objects.snapshot(), source);
+}
+
+/// What is cut in the replica is sent again. If it vanishes while that is looked at, it is new; if it cannot
+/// be read now, the copy ends.
+#[test]
+fn what_is_cut_in_the_replica_is_replaced() {
+    let (world, kept) = history(773);
+    let whole = MemoryBackend::new();
+    copy(&*world.objects, &whole).unwrap();
+    let whole = whole.snapshot();
+    for folder in ["arenas", "snapshots"] {
+        for name in names_in(&whole, folder) {
+            let mut cut = whole.clone();
+            let object = cut.get_mut(&name).unwrap();
+            object.truncate(object.len() / 3);
+            let place = Arc::new(MemoryBackend::from_snapshot(cut.clone()));
+            let done = copy(&*world.objects, &*place).unwrap();
+            assert_eq!((done.sent, done.replaced, done.conflicts.len()), (1, 1, 0), "{name}");
+            check_complete(&world, place, &kept, "replaced");
+
+            let gone = faulty(&cut, folder, FaultKind::Vanish);
+            let done = copy(&*world.objects, &gone).unwrap();
+            assert_eq!((done.sent, done.replaced), (1, 0), "{name}");
+
+            let unread = faulty(&cut, folder, FaultKind::Io);
+            assert!(copy(&*world.objects, &unread).is_err(), "{name}");
+        }
+    }
 }
