@@ -127,3 +127,18 @@ fn a_writer_that_is_not_shown_is_no_reason_to_go_on() {
         }
     }
 }
+
+/// A session without a snapshot is asked for by name. If that cannot be answered, nothing goes.
+#[test]
+fn what_cannot_be_asked_for_is_no_answer() {
+    let history = History::new(45, &[1, 2, 3]);
+    let lost = strongroom_repository::snapshot_object(history.kept[1].0);
+    history.world.objects.remove(&lost).unwrap();
+    let before = history.world.objects.snapshot();
+    let sizes = Calls::of(&[CallKind::Size]).within("snapshots");
+    let plan = FaultPlan::lasting(sizes, 0, FaultKind::Io);
+    let faulty = Arc::new(FaultyBackend::new(history.world.objects.clone(), plan));
+    assert!(collect(&history.world.open_over(faulty).unwrap()).is_err());
+    assert_eq!(history.world.objects.snapshot(), before);
+    assert_eq!(collect(&history.world.open()).unwrap().lost, [history.kept[1].0]);
+}
