@@ -19,6 +19,7 @@ use crate::collections::Collections;
 use crate::error::RepositoryError;
 use crate::folders::{WithheldFolder, show};
 use crate::names::{FORGOTTEN_FOLDER, REMARKS_FOLDER, numbered_name, numbered_of};
+use crate::objects::snapshot_name;
 use crate::remarks::{Hold, Remarks};
 use crate::repository::Repository;
 use crate::signed;
@@ -215,7 +216,13 @@ impl Wishes {
         snapshot: SnapshotId,
     ) -> Result<bool, RepositoryError> {
         if Collections::read_settled(repository)?.took(snapshot) {
-            return Ok(false);
+            // Back from another copy, kept there after all, and forgotten since: it is as it was.
+            let is_there = || exists(repository, snapshot);
+            if !is_there()? {
+                return Ok(false);
+            }
+            self.keep(repository, snapshot)?;
+            return is_there();
         }
         // The greatest number of a wish that may be on its way is the next odd one.
         self.keep(repository, snapshot)?;
@@ -243,6 +250,14 @@ impl Wishes {
             Some(withheld) => Err(withheld.error()),
             None => Ok(self.about(snapshot).number()),
         }
+    }
+}
+
+fn exists(repository: &Repository, snapshot: SnapshotId) -> Result<bool, RepositoryError> {
+    match repository.backend().size(&snapshot_name(snapshot)) {
+        Ok(_) => Ok(true),
+        Err(error) if error.is_not_found() || error.is_no_file() => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }
 

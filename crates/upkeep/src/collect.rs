@@ -383,12 +383,19 @@ impl Collector<'_> {
             }
         }
         // So their numbers are missed no longer, and their wishes are carried out.
-        let domain = repository.secret.domain_name();
         let removed = let_go.into_iter().filter(|lost| !lost.is_spoilt).map(|lost| Forgotten {
             id: lost.id,
-            domain: domain.to_owned(),
+            domain: lost.domain,
             sequence: lost.sequence,
         });
+        // So does what an earlier verdict took and is there again, unless the owner keeps it.
+        let listed = self.snapshot_names()?;
+        let is_there = |id| repository.backend().size(&snapshot_object(id)).is_ok();
+        let again = collections.taken().filter(|taken| {
+            let is_let_go = list.wishes.let_go(collections, taken.id);
+            listed.contains(&taken.id) && is_let_go && is_there(taken.id)
+        });
+        let removed = removed.chain(again.cloned());
         let snapshots = going(&list, removed, &goes, repository.limits.plan_snapshots_bytes_max);
         Ok((Selection { snapshots, slots }, worth))
     }

@@ -23,7 +23,7 @@ mod plan;
 mod send;
 
 pub use mirror::{MirrorOutcome, MirrorPlan, mirror, plan_mirror, preview_mirror};
-pub use plan::{CopyPlan, FOLDERS_COPIED, list, plan_replica, refuse_another};
+pub use plan::{CopyPlan, FOLDERS_COPIED, forks, list, plan_replica, refuse_another};
 pub use send::create;
 
 use std::collections::HashSet;
@@ -35,9 +35,7 @@ use strongroom_repository::objects::{COLLECTIONS_FOLDER, SNAPSHOTS_FOLDER};
 use strongroom_repository::{RepositoryError, arena_bytes_of};
 
 use crate::flight::{Flight, each_in_flight};
-use plan::{
-    FIRST_FOLDERS, FolderPlan, MIDDLE_FOLDERS, Present, first_collections, forks, list_given,
-};
+use plan::{FIRST_FOLDERS, FolderPlan, MIDDLE_FOLDERS, Present, first_collections, list_given};
 use send::{Sent, Way};
 
 /// What was done.

@@ -160,3 +160,48 @@ fn without_its_object_what_it_needs_stays() {
     repair(&repository, &plan, &Silent, &Cancel::new()).unwrap();
     scene.check(scene.here(), "committed again");
 }
+
+/// Forgotten again, it can be taken back again, until a prune has removed it; and that frees its room although
+/// nothing else goes.
+#[test]
+fn it_is_forgotten_and_taken_back_as_the_others() {
+    let scene = Scene::new(1230);
+    let repository = scene.world.open();
+    for _ in 0..2 {
+        assert_eq!(forget(&repository, &[scene.back]).unwrap(), 1);
+        assert!(remember(&repository, &[scene.back]).unwrap().is_empty());
+        scene.check(scene.here(), "taken back");
+        prune(&repository, &ALL, &Silent, &Cancel::new()).unwrap();
+        scene.check(scene.here(), "taken back, and pruned");
+    }
+    forget(&repository, &[scene.back]).unwrap();
+    let pruned = prune(&repository, &ALL, &Silent, &Cancel::new()).unwrap();
+    assert!(pruned.carried.removed_bytes > 300_000, "{pruned:?}");
+    assert_eq!(scene.dead(), []);
+    assert_eq!(remember(&repository, &[scene.back]).unwrap(), [scene.back]);
+    let again = prune(&repository, &ALL, &Silent, &Cancel::new()).unwrap();
+    assert_eq!(again.collection, None, "{again:?}");
+}
+
+/// What a copy that was used apart has decided is not decided here by a repair from it.
+#[test]
+fn a_repair_from_a_copy_used_apart_takes_over_nothing() {
+    let scene = Scene::new(1240);
+    let [first, second] = [scene.kept[1].0, scene.kept[2].0];
+    let ours = scene.here();
+    // One copy that has decided otherwise under the same number, and one that has decided more.
+    let other = scene.world.open_over(scene.replica.clone()).unwrap();
+    forget(&other, &[first]).unwrap();
+    prune(&other, &ALL, &Silent, &Cancel::new()).unwrap();
+    let more: Arc<dyn Backend> = Arc::new(MemoryBackend::new());
+    copy(&*ours, &*more);
+    let later = scene.world.open_over(more.clone()).unwrap();
+    forget(&later, &[second]).unwrap();
+    prune(&later, &ALL, &Silent, &Cancel::new()).unwrap();
+    for replica in [&scene.replica, &more] {
+        let place: Arc<dyn Backend> =
+            Arc::new(MemoryBackend::from_snapshot(scene.world.objects.snapshot()));
+        repair_from(&scene.world, &place, std::slice::from_ref(replica), true).unwrap();
+        scene.check(place, "after the repair");
+    }
+}

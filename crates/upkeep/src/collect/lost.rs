@@ -10,11 +10,13 @@ use super::inventory::Inventory;
 use crate::health::census::Census;
 use crate::repair::find_removed;
 
-/// A snapshot that certainly existed.
+/// A snapshot that existed, or whose backup failed at its last step.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Left {
     /// Its name.
     pub id: SnapshotId,
+    /// The name of its domain.
+    pub domain: String,
     /// Its sequence.
     pub sequence: u64,
     /// What is left of its trees: that of `/`, or all that may be below it.
@@ -84,9 +86,10 @@ fn find_left(
     cancel: &Cancel,
 ) -> Result<Vec<Left>, RepositoryError> {
     let found = find_removed(repository, reader, census, monitor, cancel)?;
-    let recognised = found.snapshots.into_iter().filter(|lost| lost.was_committed);
-    let recognised = recognised.map(|lost| Left {
+    let own = repository.secret.domain_name();
+    let recognised = found.snapshots.into_iter().map(|lost| Left {
         id: lost.id,
+        domain: own.to_owned(),
         sequence: lost.sequence,
         is_spoilt: lost.is_spoilt,
         why: lost.why_gone(),
@@ -95,6 +98,8 @@ fn find_left(
     });
     let others = found.unrecognised.into_iter().map(|lost| Left {
         id: lost.id,
+        // Its name is not known, and no domain has this one: the number is that of no other's snapshot.
+        domain: lost.domain.map_or(own.to_owned(), |domain| domain.to_string()),
         sequence: lost.sequence,
         is_spoilt: false,
         why: lost.why_gone(),

@@ -11,7 +11,7 @@
 use std::collections::{BTreeSet, HashSet};
 use std::ops::RangeInclusive;
 
-use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Silent, SnapshotId};
+use strongroom_base::{ArenaId, Cancel, DomainId, Fingerprint, Location, Silent, SnapshotId};
 use strongroom_catalog::recipe::{Visit, for_each_chunk};
 use strongroom_catalog::{ChunkRef, Entry, Recipe, Snapshot, TreeReader};
 use strongroom_repository::{
@@ -52,8 +52,10 @@ pub struct Unrecognised {
     pub id: SnapshotId,
     /// Its sequence.
     pub sequence: u64,
-    /// Whether the own domain made it.
-    pub is_own: bool,
+    /// The domain that made it, if it is another than that of this key.
+    pub domain: Option<DomainId>,
+    /// Whether it was certainly committed once.
+    pub was_committed: bool,
     /// The trees that no other one names: what they need is what it needed.
     pub trees: Vec<Recipe>,
 }
@@ -61,17 +63,17 @@ pub struct Unrecognised {
 impl Unrecognised {
     /// Why it cannot be read.
     pub fn why_gone(&self) -> &'static str {
-        "it was removed without having been forgotten"
+        why_removed(self.was_committed)
     }
 
     /// What brings it back.
     pub fn way_out(&self) -> &'static str {
-        match self.is_own {
-            true => {
+        match self.domain {
+            None => {
                 "`strongroom repair` commits it again once there is another snapshot of its paths, or \
                  `repair --from` a replica"
             }
-            false => "`strongroom repair --from` a replica brings it back",
+            Some(_) => "`strongroom repair --from` a replica brings it back",
         }
     }
 }
@@ -90,8 +92,15 @@ impl LostSnapshot {
     pub fn why_gone(&self) -> &'static str {
         match self.is_spoilt {
             true => "it is damaged beyond repair; its files are still there",
-            false => "it was removed without having been forgotten",
+            false => why_removed(self.was_committed),
         }
+    }
+}
+
+fn why_removed(was_committed: bool) -> &'static str {
+    match was_committed {
+        true => "it was removed without having been forgotten",
+        false => "it was removed, or its backup failed when everything was stored",
     }
 }
 
@@ -150,7 +159,6 @@ pub fn find_lost(
     cancel: &Cancel,
 ) -> Result<Lost, RepositoryError> {
     let own = repository.secret.domain_name();
-    let others: Vec<&Snapshot> = known.snapshots.iter().filter(|s| s.domain == own).collect();
     let mut lost = Lost::default();
     for session in unclaimed {
         let is_remembered = known.own_newest == Some(session.id);
@@ -159,9 +167,8 @@ pub fn find_lost(
             || session.is_spoilt
             || (own.is_empty() && is_missing)
             || known.was_spoken_of(session.id);
-        let others = &others;
         let finder =
-            Finder { repository, reader, session, others, is_remembered, was_committed, cancel };
+            Finder { repository, reader, session, known, is_remembered, was_committed, cancel };
         match finder.find(&mut lost) {
             // Nothing can be said of it as long as the place withholds it.
             Err(error) if error.is_withheld() => {}
@@ -177,7 +184,7 @@ struct Finder<'f> {
     repository: &'f Repository,
     reader: &'f ChunkReader,
     session: &'f Unclaimed,
-    others: &'f [&'f Snapshot],
+    known: &'f Known<'f>,
     is_remembered: bool,
     was_committed: bool,
     cancel: &'f Cancel,
@@ -186,13 +193,12 @@ struct Finder<'f> {
 impl Finder<'_> {
     /// Finds the snapshot of the session, if exactly one tree may be its root.
     fn find(&self, lost: &mut Lost) -> Result<(), RepositoryError> {
-        let (arenas, is_own) = self.arenas()?;
-        if !is_own && !self.was_committed {
-            return Ok(());
-        }
+        let (arenas, domain) = self.arenas()?;
         let (mut named, mut nodes) =
             (HashSet::new(), NodeMemo::new(self.repository.limits.memo_kept_min));
-        for other in self.others {
+        // What certainly existed may have been as one that is to go: then it keeps what both need.
+        let names = |other: &&Snapshot| !self.was_committed || !self.known.wishes.forget(other.id);
+        for other in self.known.snapshots.iter().filter(names) {
             self.name_chunks(&other.root, &mut named, &mut nodes)?;
         }
         self.each_tree(&arenas, |_, entries| {
@@ -205,21 +211,29 @@ impl Finder<'_> {
         self.each_tree(&arenas, |chunk, entries| {
             if !named.contains(&chunk.fingerprint) {
                 trees.push(Recipe { depth: 0, refs: vec![chunk] });
-                if is_own {
-                    found.extend(self.as_root(chunk, entries)?);
-                }
+                found.extend(self.as_root(chunk, entries, domain.is_none())?);
             }
             Ok(())
         })?;
-        match (found.pop().filter(|_| found.is_empty()), self.was_committed) {
-            (Some(only), true) => lost.snapshots.push(only),
-            (Some(only), false) if self.is_whole(&only)? => lost.snapshots.push(only),
-            // One that is damaged, and not gone, stops every prune itself.
-            (None, true) if !trees.is_empty() && !self.session.is_spoilt => {
-                let Unclaimed { id, sequence, .. } = *self.session;
-                lost.unrecognised.push(Unrecognised { id, sequence, is_own, trees });
+        let was_committed = self.was_committed;
+        let only = found.pop().filter(|_| found.is_empty());
+        let only = match only {
+            Some(only) if !was_committed && !self.is_whole(&only)? => return Ok(()),
+            other => other,
+        };
+        let Unclaimed { id, sequence, is_spoilt, .. } = *self.session;
+        match only {
+            Some(only) if domain.is_none() => lost.snapshots.push(only),
+            // No snapshot is committed in the name of another domain.
+            Some(only) => {
+                let trees = vec![only.root];
+                lost.unrecognised.push(Unrecognised { id, sequence, domain, was_committed, trees });
             }
-            _ => {}
+            // One that is damaged, and not gone, stops every prune itself.
+            None if was_committed && !trees.is_empty() && !is_spoilt => {
+                lost.unrecognised.push(Unrecognised { id, sequence, domain, was_committed, trees });
+            }
+            None => {}
         }
         Ok(())
     }
@@ -255,20 +269,21 @@ impl Finder<'_> {
         Ok(affected.is_empty() && audited.withheld == 0)
     }
 
-    /// The arenas of metadata that can be read, and whether the own domain wrote them all.
-    fn arenas(&self) -> Result<(BTreeSet<ArenaId>, bool), RepositoryError> {
-        let (mut arenas, mut is_own) = (BTreeSet::new(), true);
+    /// The arenas of metadata that can be read, and another domain that wrote one of them.
+    fn arenas(&self) -> Result<(BTreeSet<ArenaId>, Option<DomainId>), RepositoryError> {
+        let (mut arenas, mut other) = (BTreeSet::new(), None);
         for id in &self.session.metadata {
             match self.reader.store().arena(*id) {
                 Ok(arena) => {
-                    is_own &= arena.domain == self.repository.write_keys().domain.id;
+                    let is_own = arena.domain == self.repository.write_keys().domain.id;
+                    other = other.or(Some(arena.domain).filter(|_| !is_own));
                     arenas.insert(*id);
                 }
                 Err(error) if error.is_unreadable() => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok((arenas, is_own))
+        Ok((arenas, other))
     }
 
     /// Reads every chunk that is a tree, or part of a large one.
@@ -306,6 +321,7 @@ impl Finder<'_> {
         &self,
         chunk: ChunkRef,
         entries: &[Entry],
+        is_own: bool,
     ) -> Result<Option<LostSnapshot>, RepositoryError> {
         let root = Recipe { depth: 0, refs: vec![chunk] };
         let Unclaimed { id, sequence, is_spoilt, .. } = *self.session;
@@ -314,8 +330,10 @@ impl Finder<'_> {
         if !self.has_a_file(&itself)? {
             return Ok(None);
         }
-        let nearest = |other: &&&Snapshot| other.sequence.abs_diff(sequence);
-        let mut others: Vec<&&Snapshot> = self.others.iter().collect();
+        let nearest = |other: &&Snapshot| other.sequence.abs_diff(sequence);
+        let own = self.repository.secret.domain_name();
+        let mut others: Vec<&Snapshot> =
+            self.known.snapshots.iter().filter(|other| (other.domain == own) == is_own).collect();
         others.sort_by_key(nearest);
         for other in &others {
             let leads = |path: &Vec<u8>| leads_somewhere(&itself, path, self.reader);
@@ -332,7 +350,7 @@ impl Finder<'_> {
                 }));
             }
         }
-        if !self.is_remembered {
+        if !self.is_remembered || !is_own {
             return Ok(None);
         }
         let paths = vec![self.top(entries)?];

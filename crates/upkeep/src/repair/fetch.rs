@@ -24,7 +24,7 @@ use super::mend::{Mended, replace};
 use super::plan::{RepairPlan, RepairStep};
 use crate::flight::{Flight, each_in_flight};
 use crate::reckoning::arenas_in_need;
-use crate::replicate::{create, list, refuse_another};
+use crate::replicate::{create, forks, list, refuse_another};
 
 /// The folders that are searched for what is missing, in the order in which it is fetched: a
 /// snapshot after all that it needs.
@@ -112,10 +112,18 @@ pub fn plan_fetch(
     plan: &mut RepairPlan,
 ) -> Result<FetchPlan, RepositoryError> {
     let mut there: BTreeMap<ObjectName, u64> = BTreeMap::new();
+    let last = last_collection(backend)?;
     for replica in replicas {
         refuse_another(&**replica, backend)?;
+        // What was decided in a place that was used apart from this one is not decided here, nor what was
+        // decided since this one was copied.
+        let was_apart = !forks(&**replica, backend)?.is_empty();
+        let is_ours = |name: &ObjectName| match collection_of(name) {
+            Some(number) => !was_apart && number <= last,
+            None => true,
+        };
         for folder in FOLDERS {
-            for info in list(&**replica, folder)? {
+            for info in list(&**replica, folder)?.into_iter().filter(|info| is_ours(&info.name)) {
                 let bytes = there.entry(info.name).or_default();
                 *bytes = info.bytes.max(*bytes);
             }
@@ -170,6 +178,18 @@ pub fn plan_fetch(
         }
     }
     Ok(found)
+}
+
+/// The collection that an object is a step of.
+fn collection_of(name: &ObjectName) -> Option<u64> {
+    let is_step = name.folder() == COLLECTIONS_FOLDER;
+    name.file().split('.').next().filter(|_| is_step)?.parse().ok()
+}
+
+/// The last collection of which a place has anything.
+fn last_collection(backend: &dyn Backend) -> Result<u64, BackendError> {
+    let steps = list(backend, COLLECTIONS_FOLDER)?;
+    Ok(steps.iter().filter_map(|info| collection_of(&info.name)).max().unwrap_or(0))
 }
 
 /// What is known of what collections removed.

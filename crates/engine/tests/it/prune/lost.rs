@@ -113,3 +113,102 @@ fn what_cannot_be_recognised_stays() {
         }
     }
 }
+
+/// Snapshots are removed, a prune runs, and they are put back: they hold what they held.
+#[track_caller]
+fn check_put_back(world: &World, taken: &[(ObjectName, Vec<u8>)], kept: &[(SnapshotId, Image)]) {
+    for _ in 0..2 {
+        collect(&world.open()).unwrap();
+    }
+    for (name, object) in taken {
+        world.objects.create(name, object).unwrap();
+    }
+    for (id, image) in kept {
+        world.assert_holds(&world.open(), *id, image, "put back");
+    }
+}
+
+fn take(world: &World, id: SnapshotId) -> (ObjectName, Vec<u8>) {
+    let name = strongroom_repository::snapshot_object(id);
+    let object = world.objects.snapshot()[&name].clone();
+    world.objects.remove(&name).unwrap();
+    (name, object)
+}
+
+/// What a removed snapshot had, and one that is to go has too, stays.
+#[test]
+fn a_snapshot_that_was_as_one_that_goes() {
+    let world = World::bare(64);
+    let night = |seed| {
+        world.write("file", &noise(seed, 300_000));
+        world.backup().snapshot.id
+    };
+    night(640);
+    let second = (night(641), world.image());
+    let same = world.backup().snapshot.id;
+    night(642);
+    let taken = take(&world, second.0);
+    forget(&world.open(), &[same]).unwrap();
+    check_put_back(&world, &[taken], &[second]);
+}
+
+/// Two backups at once have one number. If one of the two snapshots is removed, the number is not missed, and
+/// what is left of it stays nevertheless, as `repair` would commit it again.
+#[test]
+fn one_of_two_with_the_same_number() {
+    let world = World::bare(65);
+    world.write("file", &noise(650, 300_000));
+    world.backup();
+    let other = World::bare(66);
+    let (meanwhile, tree) = (world.open(), options(&other.tree()));
+    other.write("other", &noise(660, 5_000));
+    world.write("file", &noise(651, 300_000));
+    let is_first = std::sync::atomic::AtomicBool::new(true);
+    let acting = RecordingBackend::acting(world.objects.clone(), move |call| {
+        let is_commit = call.kind == CallKind::Create && call.folder() == "snapshots";
+        if is_commit && is_first.swap(false, Ordering::Relaxed) {
+            run(&meanwhile, &tree, &Silent).unwrap();
+        }
+    });
+    let writer = world.open_over(Arc::new(acting)).unwrap();
+    let made = run(&writer, &options(&world.tree()), &Silent).unwrap().snapshot;
+    let kept = (made.id, world.image());
+    assert_eq!(list_snapshots(&world.open()).unwrap().snapshots[1].sequence, made.sequence);
+    world.write("file", &noise(652, 300_000));
+    world.backup();
+    let taken = take(&world, made.id);
+    assert_eq!(collect(&world.open()).unwrap().lost, [made.id]);
+    check_put_back(&world, &[taken], &[kept]);
+}
+
+/// Snapshots of a machine that may only store: removed before the owner saw them, or after; and giving one of
+/// them up gives up none of the owner's that has its number.
+#[test]
+fn of_a_machine_that_may_only_store() {
+    for was_seen in [false, true] {
+        let world = World::bare(67);
+        add_key(&world.open(), LAPTOP, "laptop", NewAccess::PutOnly("laptop"), None).unwrap();
+        let laptop = || world.open_with(world.surroundings(), LAPTOP).unwrap();
+        let night = |repository: &Repository, seed| {
+            world.write("file", &noise(seed, 300_000));
+            let id = run(repository, &options(&world.tree()), &Silent).unwrap().snapshot.id;
+            (id, world.image())
+        };
+        let own = night(&world.open(), 670);
+        let theirs: Vec<_> = (0..3).map(|number| night(&laptop(), 671 + number)).collect();
+        night(&world.open(), 680);
+        if was_seen {
+            collect(&world.open()).unwrap();
+        }
+        let taken = [own.0, theirs[0].0].map(|id| take(&world, id));
+        let mut lost = collect(&world.open()).unwrap().lost;
+        lost.sort_unstable();
+        let mut expected = vec![own.0, theirs[0].0];
+        expected.sort_unstable();
+        assert_eq!(lost, expected, "{was_seen}");
+        forget(&world.open(), &[theirs[0].0]).unwrap();
+        collect(&world.open()).unwrap();
+        assert_eq!(check_all(&world.open()).missing_sequences, [1..=1]);
+        check_put_back(&world, &taken[..1], &[own]);
+    }
+}
