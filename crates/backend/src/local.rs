@@ -157,6 +157,7 @@ impl LocalBackend {
             Err(Errno::NOENT) if self.is_dangling(name.as_str()) => {
                 return Err(not_a_file(FileType::Symlink));
             }
+            Err(Errno::NXIO) => return Err(not_a_file(FileType::Socket)),
             opened => opened?,
         };
         let kind = FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode);

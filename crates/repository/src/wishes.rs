@@ -19,7 +19,6 @@ use crate::collections::Collections;
 use crate::error::RepositoryError;
 use crate::folders::{WithheldFolder, show};
 use crate::names::{FORGOTTEN_FOLDER, REMARKS_FOLDER, numbered_name, numbered_of};
-use crate::objects::snapshot_name;
 use crate::remarks::{Hold, Remarks};
 use crate::repository::Repository;
 use crate::signed;
@@ -216,13 +215,7 @@ impl Wishes {
         snapshot: SnapshotId,
     ) -> Result<bool, RepositoryError> {
         if Collections::read_settled(repository)?.took(snapshot) {
-            // Back from another copy, kept there after all, and forgotten since: it is as it was.
-            let is_there = || exists(repository, snapshot);
-            if !is_there()? {
-                return Ok(false);
-            }
-            self.keep(repository, snapshot)?;
-            return is_there();
+            return Ok(false);
         }
         // The greatest number of a wish that may be on its way is the next odd one.
         self.keep(repository, snapshot)?;
@@ -250,14 +243,6 @@ impl Wishes {
             Some(withheld) => Err(withheld.error()),
             None => Ok(self.about(snapshot).number()),
         }
-    }
-}
-
-fn exists(repository: &Repository, snapshot: SnapshotId) -> Result<bool, RepositoryError> {
-    match repository.backend().size(&snapshot_name(snapshot)) {
-        Ok(_) => Ok(true),
-        Err(error) if error.is_not_found() || error.is_no_file() => Ok(false),
-        Err(error) => Err(error.into()),
     }
 }
 

@@ -129,6 +129,12 @@ impl VerifyOutcome {
             && self.lost_snapshots.iter().all(|lost| !lost.was_committed)
     }
 
+    /// Whether snapshots existed that are not there, and that no wish gave up.
+    pub fn misses_snapshots(&self) -> bool {
+        !self.missing_sequences.is_empty()
+            || self.unrecognised.iter().any(|left| left.was_committed)
+    }
+
     /// What is wrong with what a snapshot needs, or with what is condemned: as long as there is any,
     /// nothing is removed (nor as long as anything is withheld, [`Self::is_complete`]), because what is
     /// condemned may be needed to mend it. Everything that a snapshot needs was asked for, so an arena of

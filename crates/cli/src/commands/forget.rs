@@ -9,7 +9,9 @@ use serde_json::json;
 use strongroom_base::units::counted;
 use strongroom_base::{Severity, Silent, SnapshotId};
 use strongroom_catalog::Snapshot;
-use strongroom_repository::{Repository, RepositoryError, SnapshotList, list_snapshots};
+use strongroom_repository::{
+    Collections, Repository, RepositoryError, SnapshotList, list_snapshots,
+};
 use strongroom_upkeep::{
     Alarm, ForgetOptions, Judged, Policy, RepairPlan, accept, forget, judge, plan_recovery,
     remember,
@@ -194,8 +196,15 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         context.terminal.line(format!("{count} would be forgotten"))?;
         return Ok(exit.into());
     }
+    // Of those that came back from another copy, a verdict has said already that they go.
+    let collections = Collections::read(&repository)?;
+    let are_gone = going.iter().any(|id| collections.took(*id));
     context.terminal.line(match going.is_empty() {
         true => "nothing to forget".to_owned(),
+        false if are_gone => format!(
+            "{count} forgotten; `strongroom prune` frees what only they need. What a prune had taken before \
+             cannot be taken back; what else was forgotten can until then, by `strongroom forget --undo ID`"
+        ),
         false => format!(
             "{count} forgotten; `strongroom prune` frees what only they need, and until then \
              `strongroom forget --undo ID` takes it back"

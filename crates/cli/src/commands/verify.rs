@@ -142,7 +142,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         context.terminal.line("no damage was found in what could be read")?;
         return Ok(Exit::Withheld.into());
     }
-    if outcome.is_sound() && !outcome.missing_sequences.is_empty() {
+    if outcome.is_sound() && outcome.misses_snapshots() {
         context.terminal.line("no damage was found in the snapshots that are there")?;
         return Ok(Exit::Incomplete.into());
     }
@@ -212,7 +212,7 @@ fn may_not_store(error: &RepositoryError) -> bool {
 fn summary_json(outcome: &VerifyOutcome, vouched: usize, seconds: f64) -> serde_json::Value {
     json!({
         "event": "summary",
-        "sound": outcome.is_sound() && outcome.missing_sequences.is_empty() && outcome.lacking == 0,
+        "sound": outcome.is_sound() && !outcome.misses_snapshots() && outcome.lacking == 0,
         "seconds": seconds,
         "objects": outcome.objects,
         "objects_read": outcome.objects_read,

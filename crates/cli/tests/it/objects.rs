@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::Command;
 
@@ -27,7 +28,8 @@ fn pruned() -> World {
 /// Puts something into the place of an object.
 type Put = fn(&Path);
 
-const ODD: [(&str, Put); 6] = [
+const ODD: [(&str, Put); 7] = [
+    ("a socket", |path| drop(UnixListener::bind(path).unwrap())),
     ("nothing", |path| fs::write(path, "").unwrap()),
     ("rubbish", |path| fs::write(path, [7; 16]).unwrap()),
     ("a FIFO", |path| {

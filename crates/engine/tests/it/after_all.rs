@@ -161,24 +161,16 @@ fn without_its_object_what_it_needs_stays() {
     scene.check(scene.here(), "committed again");
 }
 
-/// Forgotten again, it can be taken back again, until a prune has removed it; and that frees its room although
-/// nothing else goes.
+/// Forgotten again, it is gone, and the next prune frees its room although nothing else goes.
 #[test]
-fn it_is_forgotten_and_taken_back_as_the_others() {
+fn it_is_forgotten_for_good() {
     let scene = Scene::new(1230);
     let repository = scene.world.open();
-    for _ in 0..2 {
-        assert_eq!(forget(&repository, &[scene.back]).unwrap(), 1);
-        assert!(remember(&repository, &[scene.back]).unwrap().is_empty());
-        scene.check(scene.here(), "taken back");
-        prune(&repository, &ALL, &Silent, &Cancel::new()).unwrap();
-        scene.check(scene.here(), "taken back, and pruned");
-    }
     forget(&repository, &[scene.back]).unwrap();
+    assert_eq!(remember(&repository, &[scene.back]).unwrap(), [scene.back]);
     let pruned = prune(&repository, &ALL, &Silent, &Cancel::new()).unwrap();
     assert!(pruned.carried.removed_bytes > 300_000, "{pruned:?}");
     assert_eq!(scene.dead(), []);
-    assert_eq!(remember(&repository, &[scene.back]).unwrap(), [scene.back]);
     let again = prune(&repository, &ALL, &Silent, &Cancel::new()).unwrap();
     assert_eq!(again.collection, None, "{again:?}");
 }

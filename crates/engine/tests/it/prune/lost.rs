@@ -208,7 +208,9 @@ fn of_a_machine_that_may_only_store() {
         assert_eq!(lost, expected, "{was_seen}");
         forget(&world.open(), &[theirs[0].0]).unwrap();
         collect(&world.open()).unwrap();
-        assert_eq!(check_all(&world.open()).missing_sequences, [1..=1]);
+        let found = check_all(&world.open());
+        assert_eq!(found.missing_sequences, [1..=1]);
+        assert!(found.misses_snapshots());
         check_put_back(&world, &taken[..1], &[own]);
     }
 }
