@@ -2,18 +2,18 @@
 
 use crate::{Backend, BackendError, ObjectName};
 
-/// What became of an object that was to be removed.
+/// The outcome of removing an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Removal {
-    /// It was there, and is gone.
+    /// The object was there, and is gone.
     Removed,
-    /// It was not there.
+    /// No object was there.
     Absent,
     /// A directory is in its place. It is no object and may hold anything, so it stays.
     Directory,
 }
 
-/// What a person can do about a directory in the place of an object.
+/// The way out for a person of a directory in the place of an object.
 pub const DIRECTORY_IN_PLACE: &str = "a directory is in its place: move it away";
 
 /// Removes an object. One that is not there any more, or has a directory in its place, is no error: another

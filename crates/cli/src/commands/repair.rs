@@ -250,7 +250,7 @@ fn names_json(names: &[ObjectName]) -> serde_json::Value {
     names.iter().map(|name| name.as_str()).collect()
 }
 
-/// What collections removed, and what the owner has said since.
+/// The collections, which say what was removed, and the wishes that the owner has said since.
 fn read_removed(repository: &Repository) -> Result<(Collections, Wishes), RepositoryError> {
     Ok((Collections::read(repository)?, Wishes::read(repository)?))
 }

@@ -21,14 +21,14 @@ pub struct Linked {
     pub xattrs: Vec<Xattr>,
 }
 
-/// What a name of an unchanged file is stored with, so that all names of the file agree.
+/// The content with which a name of an unchanged file is stored, so that all names of the file agree.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Joined {
-    /// What the parent has.
+    /// The content that the parent has.
     AsBefore,
-    /// What is stored of the file under a name that came earlier, in other places than the parent's.
+    /// The content under a name that came earlier, in other places than the parent's.
     As(Linked),
-    /// What is being read under a name that came earlier.
+    /// The content that is being read under a name that came earlier.
     ToCome,
 }
 

@@ -83,7 +83,7 @@ impl Unrecognised {
 pub struct Lost {
     /// Those that can be made again, as far as they are there.
     pub snapshots: Vec<LostSnapshot>,
-    /// The others that certainly existed.
+    /// The others: those of which the root is not known, and those of other domains.
     pub unrecognised: Vec<Unrecognised>,
 }
 
