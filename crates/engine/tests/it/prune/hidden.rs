@@ -142,3 +142,30 @@ fn what_cannot_be_asked_for_is_no_answer() {
     assert_eq!(history.world.objects.snapshot(), before);
     assert_eq!(collect(&history.world.open()).unwrap().lost, [history.kept[1].0]);
 }
+
+/// A backup that knows the plan and commits between the listings of snapshots and arenas of the decision: its
+/// arenas are listed, and its snapshot is not. It is no reason to stop.
+#[test]
+fn a_snapshot_that_is_committed_between_two_listings_stops_nothing() {
+    let history = History::new(46, &[1, 2, 3]);
+    let world = &history.world;
+    let (shelf, other) = (world.objects.clone(), world.open());
+    world.write("new", &strongroom_testkit::noise(46, 50_000));
+    let (backup, was_made) = (options(&world.tree()), Arc::new(AtomicU64::new(0)));
+    let made = was_made.clone();
+    let acting = RecordingBackend::acting(world.objects.clone(), move |call| {
+        let is_listing = call.kind == CallKind::List && call.folder() == "arenas";
+        if is_listing
+            && !shelf.list("collections").unwrap().is_empty()
+            && made.fetch_add(1, Ordering::Relaxed) == 0
+        {
+            run(&other, &backup, &Silent).unwrap();
+        }
+    });
+    let outcome = collect(&world.open_over(Arc::new(acting)).unwrap()).unwrap();
+    assert_eq!(outcome.carried.snapshots, 3, "{outcome:?}");
+    assert!(was_made.load(Ordering::Relaxed) > 0);
+    history.check(&world.open(), "in the end");
+    let newest = list_snapshots(&world.open()).unwrap().snapshots.pop().unwrap().id;
+    world.assert_holds(&world.open(), newest, &world.image(), "the new one");
+}
