@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use strongroom_backend::{Backend, MemoryBackend, ObjectName};
 use strongroom_base::{Cancel, Silent, SnapshotId};
+use strongroom_repository::objects::copy_of;
 use strongroom_repository::{Collections, RepositoryError, snapshot_object};
 use strongroom_testkit::damage::{Objects, names_in};
 use strongroom_testkit::{Image, noise};
@@ -196,4 +197,20 @@ fn a_repair_from_a_copy_used_apart_takes_over_nothing() {
         repair_from(&scene.world, &place, std::slice::from_ref(replica), true).unwrap();
         scene.check(place, "after the repair");
     }
+    // Nor does what it decided take the place of a verdict that was lost here.
+    let place: Arc<dyn Backend> = Arc::new(MemoryBackend::new());
+    copy(&*scene.here(), &*place);
+    let here = scene.world.open_over(place.clone()).unwrap();
+    forget(&here, &[second]).unwrap();
+    prune(&here, &ALL, &Silent, &Cancel::new()).unwrap();
+    forget(&other, &[scene.back]).unwrap();
+    prune(&other, &ALL, &Silent, &Cancel::new()).unwrap();
+    let verdict = ObjectName::new("collections", "2.verdict");
+    for object in [verdict.clone(), copy_of(&verdict)] {
+        assert!(scene.replica.size(&object).is_ok());
+        place.remove(&object).unwrap();
+    }
+    repair_from(&scene.world, &place, std::slice::from_ref(&scene.replica), true).unwrap();
+    assert!(place.size(&verdict).is_err());
+    assert!(place.size(&snapshot_object(scene.back)).is_ok());
 }

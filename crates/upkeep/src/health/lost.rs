@@ -88,6 +88,18 @@ pub struct Lost {
 }
 
 impl LostSnapshot {
+    /// What it was, as far as others are compared with it.
+    fn as_snapshot(&self, domain: &str) -> Snapshot {
+        Snapshot {
+            domain: domain.to_owned(),
+            sequence: self.sequence,
+            host: self.host.clone(),
+            paths: self.paths.clone(),
+            root: self.root.clone(),
+            ..Snapshot::empty(self.id)
+        }
+    }
+
     /// Why it cannot be read.
     pub fn why_gone(&self) -> &'static str {
         match self.is_spoilt {
@@ -160,24 +172,76 @@ pub fn find_lost(
 ) -> Result<Lost, RepositoryError> {
     let own = repository.secret.domain_name();
     let mut lost = Lost::default();
-    for session in unclaimed {
+    if unclaimed.is_empty() {
+        return Ok(lost);
+    }
+    let roots = Roots::read(known, reader, repository.limits.memo_kept_min)?;
+    // What this machine remembers is found without the paths of others, and shows what others were.
+    let mut sessions: Vec<&Unclaimed> = unclaimed.iter().collect();
+    sessions.sort_by_key(|session| known.own_newest != Some(session.id));
+    let mut remembered = None;
+    for session in sessions {
         let is_remembered = known.own_newest == Some(session.id);
         let is_missing = known.missing.iter().any(|gap| gap.contains(&session.sequence));
         let was_committed = is_remembered
             || session.is_spoilt
             || (own.is_empty() && is_missing)
             || known.was_spoken_of(session.id);
-        let finder =
-            Finder { repository, reader, session, known, is_remembered, was_committed, cancel };
+        let finder = Finder {
+            repository,
+            reader,
+            session,
+            known,
+            is_remembered,
+            remembered: remembered.as_ref(),
+            was_committed,
+            roots: &roots,
+            cancel,
+        };
         match finder.find(&mut lost) {
             // Nothing can be said of it as long as the place withholds it.
             Err(error) if error.is_withheld() => {}
             found => found?,
         }
+        let found = lost.snapshots.last().filter(|_| is_remembered);
+        remembered = remembered.or(found.map(|found| found.as_snapshot(own)));
     }
     lost.snapshots.sort_by_key(|snapshot| (snapshot.sequence, snapshot.id));
     lost.unrecognised.sort_by_key(|session| (session.sequence, session.id));
     Ok(lost)
+}
+
+/// The chunks of the trees of `/` of the snapshots that can be read.
+#[derive(Default)]
+struct Roots {
+    kept: HashSet<Fingerprint>,
+    /// Those of snapshots that are to go, if no other has them.
+    going: HashSet<Fingerprint>,
+}
+
+impl Roots {
+    fn read(
+        known: &Known<'_>,
+        reader: &ChunkReader,
+        memo_kept_min: usize,
+    ) -> Result<Self, RepositoryError> {
+        let mut roots = Self::default();
+        let (going, kept): (Vec<&Snapshot>, Vec<&Snapshot>) =
+            known.snapshots.iter().partition(|snapshot| known.wishes.forget(snapshot.id));
+        for (snapshots, named) in [(kept, &mut roots.kept), (going, &mut roots.going)] {
+            let mut nodes = NodeMemo::new(memo_kept_min);
+            for snapshot in snapshots {
+                name_chunks(&snapshot.root, reader, named, &mut nodes)?;
+            }
+        }
+        Ok(roots)
+    }
+
+    /// Whether the root of a snapshot names a chunk. A session that certainly had one may have had the
+    /// tree of a snapshot that is to go: then it keeps what both need.
+    fn name(&self, chunk: &Fingerprint, was_committed: bool) -> bool {
+        self.kept.contains(chunk) || (!was_committed && self.going.contains(chunk))
+    }
 }
 
 struct Finder<'f> {
@@ -186,7 +250,9 @@ struct Finder<'f> {
     session: &'f Unclaimed,
     known: &'f Known<'f>,
     is_remembered: bool,
+    remembered: Option<&'f Snapshot>,
     was_committed: bool,
+    roots: &'f Roots,
     cancel: &'f Cancel,
 }
 
@@ -196,20 +262,16 @@ impl Finder<'_> {
         let (arenas, domain) = self.arenas()?;
         let (mut named, mut nodes) =
             (HashSet::new(), NodeMemo::new(self.repository.limits.memo_kept_min));
-        // What certainly existed may have been as one that is to go: then it keeps what both need.
-        let names = |other: &&Snapshot| !self.was_committed || !self.known.wishes.forget(other.id);
-        for other in self.known.snapshots.iter().filter(names) {
-            self.name_chunks(&other.root, &mut named, &mut nodes)?;
-        }
         self.each_tree(&arenas, |_, entries| {
             for tree in entries.iter().filter_map(Entry::tree) {
-                self.name_chunks(tree, &mut named, &mut nodes)?;
+                name_chunks(tree, self.reader, &mut named, &mut nodes)?;
             }
             Ok(())
         })?;
         let (mut found, mut trees): (Vec<LostSnapshot>, Vec<Recipe>) = (Vec::new(), Vec::new());
         self.each_tree(&arenas, |chunk, entries| {
-            if !named.contains(&chunk.fingerprint) {
+            let name = &chunk.fingerprint;
+            if !named.contains(name) && !self.roots.name(name, self.was_committed) {
                 trees.push(Recipe { depth: 0, refs: vec![chunk] });
                 found.extend(self.as_root(chunk, entries, domain.is_none())?);
             }
@@ -236,25 +298,6 @@ impl Finder<'_> {
             None => {}
         }
         Ok(())
-    }
-
-    /// Names every chunk of a directory's tree, also those below the nodes of a large one.
-    fn name_chunks(
-        &self,
-        tree: &Recipe,
-        named: &mut HashSet<Fingerprint>,
-        nodes: &mut NodeMemo<()>,
-    ) -> Result<(), RepositoryError> {
-        let names = for_each_chunk::<_, RepositoryError>(tree, self.reader, &mut |chunk, level| {
-            named.insert(chunk.fingerprint);
-            let is_known = level > 0 && nodes.was_met(NodeKey::of_node(chunk, level));
-            Ok(if is_known { Visit::Past } else { Visit::Into })
-        });
-        match names {
-            // What a lost node names is not known.
-            Err(error) if error.is_damage() || error.is_unknown() => Ok(()),
-            other => other,
-        }
     }
 
     /// False for what a backup wrote that failed: arenas are written side by side, so the last tree
@@ -332,10 +375,12 @@ impl Finder<'_> {
         }
         let nearest = |other: &&Snapshot| other.sequence.abs_diff(sequence);
         let own = self.repository.secret.domain_name();
+        let others = self.known.snapshots.iter().chain(self.remembered);
         let mut others: Vec<&Snapshot> =
-            self.known.snapshots.iter().filter(|other| (other.domain == own) == is_own).collect();
+            others.filter(|other| (other.domain == own) == is_own).collect();
         others.sort_by_key(nearest);
-        for other in &others {
+        let mut asked = HashSet::new();
+        for other in others.into_iter().filter(|other| asked.insert(&other.paths)) {
             let leads = |path: &Vec<u8>| leads_somewhere(&itself, path, self.reader);
             if !other.paths.is_empty() && all(other.paths.iter().map(leads))? {
                 let (paths, host) = (other.paths.clone(), other.host.clone());
@@ -384,6 +429,25 @@ impl Finder<'_> {
             path.push(b'/');
         }
         Ok(path)
+    }
+}
+
+/// Names every chunk of a directory's tree, also those below the nodes of a large one.
+fn name_chunks(
+    tree: &Recipe,
+    reader: &ChunkReader,
+    named: &mut HashSet<Fingerprint>,
+    nodes: &mut NodeMemo<()>,
+) -> Result<(), RepositoryError> {
+    let names = for_each_chunk::<_, RepositoryError>(tree, reader, &mut |chunk, level| {
+        named.insert(chunk.fingerprint);
+        let is_known = level > 0 && nodes.was_met(NodeKey::of_node(chunk, level));
+        Ok(if is_known { Visit::Past } else { Visit::Into })
+    });
+    match names {
+        // What a lost node names is not known.
+        Err(error) if error.is_damage() || error.is_unknown() => Ok(()),
+        other => other,
     }
 }
 

@@ -114,6 +114,31 @@ fn what_cannot_be_recognised_stays() {
     }
 }
 
+/// The last snapshot, which this machine remembers, shows what the others were: one repair brings all back.
+#[test]
+fn one_repair_brings_back_all_of_them() {
+    // Their names come in any order.
+    for seed in 66..70 {
+        let world = World::bare(seed).with_cache();
+        let mut kept = Vec::new();
+        for night in 0..4 {
+            world.write("file", &noise(seed + night, 300_000));
+            kept.push((world.backup().snapshot.id, world.image()));
+        }
+        for name in names_in(&world.objects.snapshot(), "snapshots") {
+            world.objects.remove(&name).unwrap();
+        }
+        let repository = world.open();
+        let mut plan = RepairPlan::default();
+        plan_recovery(&repository, &mut plan, &Silent, &Cancel::new()).unwrap();
+        repair(&repository, &plan, &Silent, &Cancel::new()).unwrap();
+        for (id, image) in &kept {
+            world.assert_holds(&world.open(), *id, image, "committed again");
+        }
+        assert!(check_all(&world.open()).is_sound());
+    }
+}
+
 /// Snapshots are removed, a prune runs, and they are put back: they hold what they held.
 #[track_caller]
 fn check_put_back(world: &World, taken: &[(ObjectName, Vec<u8>)], kept: &[(SnapshotId, Image)]) {
