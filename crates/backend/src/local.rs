@@ -371,8 +371,12 @@ impl Backend for LocalBackend {
     }
 
     fn replace(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), BackendError> {
+        let said = |error: io::Error| match error.kind() {
+            io::ErrorKind::IsADirectory => not_a_file(FileType::Directory),
+            _ => error,
+        };
         self.replace_file(name, bytes)
-            .map_err(|error| BackendError::io(Operation::Write, name, error))
+            .map_err(|error| BackendError::io(Operation::Write, name, said(error)))
     }
 
     fn remove(&self, name: &ObjectName) -> Result<(), BackendError> {
@@ -482,7 +486,7 @@ fn path_in(folder: &str, file: &str) -> String {
     if folder.is_empty() { file.to_owned() } else { format!("{folder}/{file}") }
 }
 
-/// The error of reading something that is not a regular file, and what a person can do about it.
+/// The error where something is that is not a regular file, and what a person can do about it.
 fn not_a_file(kind: FileType) -> io::Error {
     let what = match kind {
         FileType::Directory => "a directory",

@@ -202,15 +202,27 @@ fn defragment_newest(
 
 fn report(context: &Context, args: &Args, outcome: &PruneOutcome) -> Result<(), CliError> {
     let (worth, carried) = (outcome.worth.unwrap_or_default(), outcome.carried);
+    // A rehearsal says what would be.
+    let done = if args.dry_run {
+        Carried {
+            arenas_removed: worth.arenas_removed,
+            arenas_rewritten: worth.arenas_rewritten,
+            rewritten_bytes: worth.rewritten_bytes,
+            removed_bytes: worth.freed_bytes + worth.rewritten_bytes,
+            ..carried
+        }
+    } else {
+        carried
+    };
     context.terminal.json(&json!({
         "event": "summary",
         "dry_run": args.dry_run,
         "collection": outcome.collection,
         "snapshots": outcome.snapshots.iter().map(|gone| gone.id.to_string()).collect::<Vec<_>>(),
-        "arenas_removed": carried.arenas_removed,
-        "arenas_rewritten": carried.arenas_rewritten,
-        "bytes_removed": carried.removed_bytes,
-        "bytes_rewritten": carried.rewritten_bytes,
+        "arenas_removed": done.arenas_removed,
+        "arenas_rewritten": done.arenas_rewritten,
+        "bytes_removed": done.removed_bytes,
+        "bytes_rewritten": done.rewritten_bytes,
         "bytes_unused": worth.unused_bytes,
         "arenas_left": carried.arenas_left,
         "arenas_put_off": carried.arenas_put_off,

@@ -57,9 +57,14 @@ fn rules_are_shown_and_then_followed() {
     world.say(&format!("forget --undo {}", all[2])).exits(0).says("1 snapshot kept after all");
     assert_eq!(ids(&world), all[2..]);
     world.say("prune --dry-run").exits(0).says("would remove 2 snapshots");
+    let rehearsed = world.say("prune --max-unused 0 --dry-run --json").exits(0).summary();
     assert_eq!(stored_bytes(&world), before, "nothing was done");
     let summary = world.say("prune --max-unused 0 --json").exits(0).summary();
     assert_eq!(summary["snapshots"].as_array().unwrap().len(), 2);
+    for field in ["snapshots", "arenas_removed", "arenas_rewritten", "bytes_removed"] {
+        assert_eq!(rehearsed[field], summary[field], "{field}");
+    }
+    assert!(summary["arenas_removed"].as_u64().unwrap() > 0, "{summary}");
     assert!(stored_bytes(&world) < before);
     assert_eq!(ids(&world), all[2..]);
     world.say(&format!("forget --undo {}", all[0])).exits(1).warns("no snapshot is named");

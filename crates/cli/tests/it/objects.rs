@@ -72,6 +72,23 @@ fn kept_h4_what_is_no_file_stops_no_verb() {
     }
 }
 
+/// A directory in the place of an end that is to be written: the prune says what to do.
+#[test]
+fn kept_h4_an_end_that_cannot_be_written_says_what_to_do() {
+    let world = pruned();
+    world.say("forget latest~1").exits(0);
+    world.say("prune --max-unused 0 --later").exits(0).says("condemned 1 snapshot");
+    let end = world.repository().join("collections/2.done");
+    fs::create_dir(&end).unwrap();
+    for _ in 0..2 {
+        world.say("prune").exits(1).warns("2.done: it is a directory, not a file: move it away");
+    }
+    world.say("verify --data").exits(4).warns("2.done");
+    fs::remove_dir(&end).unwrap();
+    world.say("prune").exits(0);
+    world.say("verify --data").exits(0).says("no damage was found");
+}
+
 /// What is no file, in folders of what others than the owner store: nothing needs it, so `prune` goes on,
 /// and `repair` takes it away.
 #[test]
