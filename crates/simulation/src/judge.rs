@@ -16,7 +16,7 @@ use strongroom_repository::{
     ChunkReader, Collections, Repository, RepositoryError, list_snapshots, read_snapshot,
 };
 use strongroom_testkit::{TickingClock, draw_limits};
-use strongroom_upkeep::{PruneOptions, prune};
+use strongroom_upkeep::{PruneOptions, forget, prune};
 
 use crate::beginning::{Beginning, FILE, backup_options};
 use crate::ledger::{Report, Wish};
@@ -57,6 +57,9 @@ impl Judge<'_> {
             self.check("at the end");
         }
         self.land();
+        if let Err(error) = self.forget_again() {
+            self.lose(format!("what came back late cannot be forgotten: {error}"));
+        }
         if then {
             self.check("after what was late");
         }
@@ -102,6 +105,22 @@ impl Judge<'_> {
                 shared.note(self.number, &format!("late {verb}"), name, &format!("{effect:?}"));
             }
         }
+    }
+
+    /// A snapshot that a verdict took, and that came back late together with a wish to keep it that its
+    /// owner gave up since, is one that the owner keeps after all, and of which something is lost: so a
+    /// person who reads that forgets it again.
+    fn forget_again(&self) -> Result<(), RepositoryError> {
+        let repository = self.open();
+        let collections = Collections::read(&repository)?;
+        let list = list_snapshots(&repository)?;
+        let attempts = self.stage.shared().ledger.attempts.clone();
+        let back = list.readable().into_iter().filter(|snapshot| {
+            collections.took(snapshot.id) && attempts[label_of(snapshot)].may_go()
+        });
+        let back: Vec<SnapshotId> = back.map(|snapshot| snapshot.id).collect();
+        forget(&repository, &back)?;
+        Ok(())
     }
 
     fn check(&self, when: &str) {
