@@ -40,7 +40,8 @@ pub struct SizeLimits {
     pub batch_entries_max: usize,
     /// Bytes of files that a backup reads ahead.
     pub ahead_bytes_max: usize,
-    /// Files with several names of which a backup keeps the content.
+    /// Files with several names of which a backup keeps the content until it met all of them, some 200
+    /// bytes each.
     pub linked_max: usize,
     /// Snapshots that a machine's own record keeps, and sessions.
     pub record_snapshots_max: usize,
@@ -84,7 +85,7 @@ impl SizeLimits {
         batch_wants_max: 200_000,
         batch_entries_max: 25_000,
         ahead_bytes_max: 8 << 20,
-        linked_max: 100_000,
+        linked_max: 300_000,
         record_snapshots_max: 16,
         record_sessions_max: 16 << 10,
         // An eighth of what a reader accepts; a block may follow. Some 200,000 chunks.

@@ -1,15 +1,23 @@
 //! Files that have several names.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
-use strongroom_base::regimes::{Regime, reached_if};
-use strongroom_catalog::{InodeState, LinkTable, Metadata, Recipe, Xattr};
+use strongroom_base::regimes::{Regime, reached};
+use strongroom_catalog::{InodeState, Metadata, Recipe, Xattr};
 
-/// Content of files that have several names, so that it is read once.
+/// Content of files that have several names, so that it is read once, and all names of a file agree in
+/// the places of its chunks: only then are they one file to a reader.
 pub struct LinkedFiles {
-    begun: HashSet<InodeState>,
+    files: HashMap<InodeState, File>,
     files_max: usize,
-    contents: LinkTable<InodeState, Linked>,
+    is_full: bool,
+}
+
+/// A file of which names are to come, or wait until its content was read.
+struct File {
+    /// None as long as it is being read.
+    linked: Option<Linked>,
+    names_left: u64,
 }
 
 /// What a file's names share, beside what the walk reports of each.
@@ -33,10 +41,10 @@ pub enum Joined {
 }
 
 impl LinkedFiles {
-    /// None yet. Files beyond `files_max` are read once for each name: their chunks are known by
-    /// then.
+    /// None yet. Of files beyond `files_max` each name is read by itself: their chunks are known by then,
+    /// but not always in the same places.
     pub fn new(files_max: usize) -> Self {
-        Self { begun: HashSet::new(), files_max, contents: LinkTable::new(files_max) }
+        Self { files: HashMap::new(), files_max, is_full: false }
     }
 
     /// True if another name of the file was begun before; else this one is from now on.
@@ -45,42 +53,56 @@ impl LinkedFiles {
             return false;
         }
         let key = metadata.inode_state();
-        reached_if(self.begun.len() >= self.files_max, Regime::LinksFull);
-        if self.begun.len() < self.files_max {
-            !self.begun.insert(key)
-        } else {
-            self.begun.contains(&key)
+        if self.files.contains_key(&key) {
+            return true;
         }
+        if self.files.len() >= self.files_max {
+            reached(Regime::LinksFull);
+            self.is_full = true;
+        } else {
+            self.files.insert(key, File { linked: None, names_left: metadata.links - 1 });
+        }
+        false
     }
 
     /// What an unchanged file is stored with, of which the parent has this content. The parent need not
     /// have all its names, nor the same places for each: then they would not be one file any more.
     pub fn join(&mut self, metadata: &Metadata, content: &Recipe) -> Joined {
-        if metadata.links < 2 {
+        if !self.is_begun(metadata) {
+            self.put(metadata, content);
             return Joined::AsBefore;
         }
-        match self.contents.take(&metadata.inode_state()) {
-            Some(linked) if linked.content == *content => return Joined::AsBefore,
-            Some(linked) => return Joined::As(linked),
-            None => {}
-        }
-        if self.is_begun(metadata) {
+        if self.files.get(&metadata.inode_state()).is_some_and(|file| file.linked.is_none()) {
             return Joined::ToCome;
         }
-        self.put(metadata, content);
-        Joined::AsBefore
-    }
-
-    /// Keeps what a file that has further names is.
-    pub fn put(&mut self, metadata: &Metadata, content: &Recipe) {
-        if metadata.links > 1 {
-            let linked = Linked { content: content.clone(), xattrs: metadata.xattrs.clone() };
-            self.contents.insert(metadata.inode_state(), metadata.links, linked);
+        match self.take(metadata) {
+            Some(linked) if linked.content != *content => Joined::As(linked),
+            _ => Joined::AsBefore,
         }
     }
 
-    /// What was stored of a file under its other name; none if that could not be read.
+    /// Keeps what a file that was begun is.
+    pub fn put(&mut self, metadata: &Metadata, content: &Recipe) {
+        if let Some(file) = self.files.get_mut(&metadata.inode_state()) {
+            let (content, xattrs) = (content.clone(), metadata.xattrs.clone());
+            file.linked = Some(Linked { content, xattrs });
+        }
+    }
+
+    /// What was stored of a file under its other name; none if that could not be read. A file is dropped
+    /// with its last name.
     pub fn take(&mut self, metadata: &Metadata) -> Option<Linked> {
-        self.contents.take(&metadata.inode_state())
+        let key = metadata.inode_state();
+        let file = self.files.get_mut(&key)?;
+        file.names_left = file.names_left.saturating_sub(1);
+        if file.names_left == 0 {
+            return self.files.remove(&key)?.linked;
+        }
+        file.linked.clone()
+    }
+
+    /// Whether there were more files than are remembered.
+    pub fn is_full(&self) -> bool {
+        self.is_full
     }
 }

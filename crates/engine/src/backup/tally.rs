@@ -98,6 +98,11 @@ impl<'r> Tally<'r> {
         self.monitor.problem(Problem { severity: Severity::Note, path, message });
     }
 
+    /// Something is odd that is of no single file, and keeps nothing from being stored.
+    pub fn note_all(&self, message: &str) {
+        self.monitor.problem(Problem { severity: Severity::Note, path: None, message });
+    }
+
     /// Something is left out.
     pub fn left_out(&mut self, path: &Path, why: &ExcludeReason) {
         self.counted.excluded += 1;

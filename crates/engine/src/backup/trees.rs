@@ -188,6 +188,13 @@ impl<'r, 'w> Trees<'r, 'w> {
             self.left_out();
             self.leave(tally)?;
         }
+        if self.links.is_full() {
+            tally.note_all(&format!(
+                "more than {} files had names of which others were still to come: of the rest, each \
+                 name was read by itself, and a restore may make separate files of them",
+                self.reader.limits().linked_max
+            ));
+        }
         Ok(self.root)
     }
 

@@ -4,6 +4,7 @@ use std::fs;
 
 use strongroom_backend::Backend;
 use strongroom_base::{Severity, Silent};
+use strongroom_engine::BackupOptions;
 use strongroom_repository::snapshot_object;
 use strongroom_testkit::damage::names_in;
 use strongroom_testkit::{Heard, Listener, noise};
@@ -171,4 +172,51 @@ fn the_names_of_one_file_agree_wherever_its_content_is() {
             assert_eq!((outcome.files_unchanged, outcome.files_new), (1, 1), "{what}");
         }
     }
+}
+
+/// A file is remembered until all of its names were met, and it is said when too many are to come.
+#[test]
+fn more_files_with_several_names_than_are_remembered() {
+    const FILES: usize = 8;
+    let mut world = World::bare(41);
+    let [one, two] = ["one", "two"].map(|name| world.tree().join(name));
+    fs::create_dir_all(&one).unwrap();
+    fs::create_dir_all(&two).unwrap();
+    for file in 0..FILES {
+        let name = format!("{file}");
+        fs::write(one.join(&name), noise(file as u64, 5_000)).unwrap();
+        fs::hard_link(one.join(&name), two.join(&name)).unwrap();
+    }
+    for (linked_max, forced) in
+        [(FILES - 1, true), (FILES - 1, false), (FILES, true), (FILES, false)]
+    {
+        world.limits.linked_max = linked_max;
+        let listener = Listener::new();
+        let options = BackupOptions { force: forced, ..options(&world.tree()) };
+        let outcome = run(&world.open(), &options, &listener).unwrap();
+        let said = listener.problems();
+        match linked_max < FILES {
+            true => {
+                assert!(
+                    said.iter().any(|heard| heard.message.contains("more than 7 files had names"))
+                );
+                assert_eq!((said.len(), said[0].severity), (1, Severity::Note), "{said:?}");
+            }
+            false => assert_eq!(said, []),
+        }
+        // Nothing else is kept twice, so the names of each agree nevertheless.
+        let what = format!("{linked_max}, {forced}");
+        world.assert_holds(&world.open(), outcome.snapshot.id, &world.image(), &what);
+        assert!(!outcome.snapshot.partial, "{what}");
+    }
+    // Names that come one after another need no room.
+    for file in 0..FILES {
+        fs::rename(two.join(format!("{file}")), one.join(format!("{file}-too"))).unwrap();
+    }
+    world.backup();
+    world.limits.linked_max = 1;
+    let listener = Listener::new();
+    let outcome = run(&world.open(), &options(&world.tree()), &listener).unwrap();
+    assert_eq!(outcome.files_unchanged, 2 * FILES as u64);
+    assert_eq!(listener.problems(), []);
 }

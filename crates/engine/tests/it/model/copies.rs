@@ -14,7 +14,7 @@ use strongroom_upkeep::{
     PruneOptions, forget, mirror, plan_mirror, prune, remember, replicate_within,
 };
 
-use super::held::Held;
+use super::held::{Held, Names};
 use super::steps::is_loss;
 use super::{Model, TREE};
 use crate::possession::plant_honest;
@@ -144,7 +144,8 @@ impl Model {
             let image = self.world.image();
             let stored = run(&repository, &options(&self.world.tree()), &Silent);
             let stored = self.unless_lost("backup of the copy", stored)?;
-            made.push((stored.snapshot.id, Held::Tree(image)));
+            let names = Names::within(&self.world.limits);
+            made.push((stored.snapshot.id, Held::Tree(image, names)));
         }
         for _ in 0..self.random.below(3) {
             // What was made and collected in the copy alone looks removed here, because a copy does not

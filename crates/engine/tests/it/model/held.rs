@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use strongroom_base::SizeLimits;
 use strongroom_source::memory::mark::{Detector, Marker, PAGE_BYTES};
 use strongroom_testkit::{Content, Image, Kind, Node};
 
@@ -20,16 +21,58 @@ pub type Regions = BTreeMap<PathBuf, Vec<u8>>;
 #[derive(Clone)]
 pub enum Held {
     /// A tree.
-    Tree(Image),
+    Tree(Image, Names),
     /// Regions of memory, and their marks.
     Regions(Regions),
+}
+
+/// Whether all names of a file are one file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Names {
+    /// They are.
+    Joined,
+    /// There were more such files than the backup remembered.
+    PerhapsApart,
+}
+
+impl Names {
+    /// What a backup with these limits promises.
+    pub fn within(limits: &SizeLimits) -> Self {
+        match limits.linked_max < SizeLimits::DEFAULT.linked_max {
+            true => Self::PerhapsApart,
+            false => Self::Joined,
+        }
+    }
+
+    fn assert_same(self, image: &Image, kept: &Image, what: &str) {
+        if self == Self::Joined || image.nodes.len() != kept.nodes.len() {
+            return image.assert_same(kept, what);
+        }
+        for (path, node) in &kept.nodes {
+            let Some(expected) = image.nodes.get(path) else {
+                return image.assert_same(kept, what);
+            };
+            // Names that are one file were one.
+            let is_right = match &node.linked_to {
+                None => true,
+                Some(first) => {
+                    let first = image.nodes.get(first);
+                    expected.linked_to.is_some()
+                        && first.is_some_and(|first| first.linked_to == expected.linked_to)
+                }
+            };
+            if !is_right || without_links(node) != without_links(expected) {
+                return image.assert_same(kept, what);
+            }
+        }
+    }
 }
 
 impl Held {
     /// The path in the snapshot from which it is read.
     pub fn top(&self, tree: &Path) -> PathBuf {
         match self {
-            Self::Tree(_) => tree.to_owned(),
+            Self::Tree(..) => tree.to_owned(),
             Self::Regions(_) => PathBuf::from("/"),
         }
     }
@@ -37,7 +80,7 @@ impl Held {
     /// The regions, if it is of memory.
     pub fn regions(&self) -> Option<&Regions> {
         match self {
-            Self::Tree(_) => None,
+            Self::Tree(..) => None,
             Self::Regions(regions) => Some(regions),
         }
     }
@@ -51,8 +94,10 @@ impl Held {
         what: &str,
     ) {
         let paths: Vec<PathBuf> = match self {
-            Self::Tree(image) if lost.is_empty() => return image.assert_same(kept, what),
-            Self::Tree(image) => {
+            Self::Tree(image, names) if lost.is_empty() => {
+                return names.assert_same(image, kept, what);
+            }
+            Self::Tree(image, _) => {
                 for (path, node) in &kept.nodes {
                     let expected = image.nodes.get(path);
                     let expected = expected.unwrap_or_else(|| panic!("{what}: {path:?} is new"));
@@ -77,10 +122,10 @@ impl Held {
     /// A restore of it has everything, or at least all that is expected.
     pub fn check_restored(&self, restored: &Image, is_partial: bool, what: &str) {
         match self {
-            Self::Tree(image) if is_partial => {
+            Self::Tree(image, _) if is_partial => {
                 assert!(is_part_of(image, restored), "{what}: a part is missing");
             }
-            Self::Tree(image) => image.assert_same(restored, what),
+            Self::Tree(image, names) => names.assert_same(image, restored, what),
             Self::Regions(regions) => {
                 let mut restored = restored.clone();
                 // Of other buckets, what an earlier restore left is still there.

@@ -24,7 +24,7 @@ use strongroom_upkeep::{
     plan_repair, prune, remember, remove_key, repair, verify, vouch,
 };
 
-use super::held::{Held, is_part_of};
+use super::held::{Held, Names, is_part_of};
 use super::{Key, Model, TREE};
 use crate::damage::is_within_parity;
 use crate::read_back::salvage;
@@ -106,7 +106,8 @@ impl Model {
             assert_eq!(new, [snapshot.id], "seed {}: what was acknowledged", self.log.seed);
         }
         assert!(new.len() <= 1, "seed {}: one backup, one snapshot", self.log.seed);
-        self.expected.extend(new.into_iter().map(|id| (id, Held::Tree(image.clone()))));
+        let names = Names::within(&self.world.limits);
+        self.expected.extend(new.into_iter().map(|id| (id, Held::Tree(image.clone(), names))));
     }
 
     /// Stops a backup at some file. What it keeps must be part of the tree.
@@ -123,7 +124,7 @@ impl Model {
         self.note("partial backup");
         let outcome = backup(&self.open(), &options, &monitor, &cancel);
         let is_partial = outcome.as_ref().is_ok_and(|outcome| outcome.snapshot.partial);
-        let repository = self.open();
+        let (repository, names) = (self.open(), Names::within(&self.world.limits));
         for id in self.new_snapshots() {
             let (kept, lost) = salvage(&repository, id, &self.world.tree()).unwrap();
             let what = format!("seed {}: partial {}", self.log.seed, id.short());
@@ -132,10 +133,10 @@ impl Model {
                 self.unknown.insert(id);
             } else if is_partial {
                 assert!(is_part_of(&kept, &image), "{what}: {:?}", image.differences(&kept));
-                self.expected.insert(id, Held::Tree(kept));
+                self.expected.insert(id, Held::Tree(kept, names));
                 self.partial.insert(id);
             } else {
-                self.expected.insert(id, Held::Tree(image.clone()));
+                self.expected.insert(id, Held::Tree(image.clone(), names));
             }
         }
     }
