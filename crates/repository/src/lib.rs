@@ -70,8 +70,8 @@ pub use repository::{
     forged_configs, in_mode, in_mode_of, read_config, refuse_newer,
 };
 pub use session::{
-    ListedSession, SealedSnapshot, Session, SessionHead, end_session, list_sealed, list_sessions,
-    open_snapshot, read_snapshot, session_object, snapshot_object,
+    ListedSession, SealedSnapshot, Session, SessionHead, end_session, give_up, list_sealed,
+    list_sessions, open_snapshot, read_snapshot, session_object, snapshot_object,
 };
 pub use snapshots::{
     ListedSnapshots, Narrowing, SnapshotList, SnapshotName, find_snapshot, find_snapshot_among,

@@ -29,6 +29,7 @@ use crate::objects::{SNAPSHOTS_FOLDER, read_whole, session_name, snapshot_name};
 use crate::opened::{Opened, OpenedSnapshots};
 use crate::repository::Repository;
 use crate::vouchers::read_vouchers;
+use crate::wishes::Wishes;
 
 use head::seal_session;
 pub use head::{ListedSession, SessionHead, list_sessions};
@@ -222,6 +223,13 @@ impl<'r> Session<'r> {
         Origin { session: self.id, sequence: self.sequence }
     }
 
+    /// Says that this session makes no snapshot, although it may have stored all of one: without that,
+    /// what it has stored is like a snapshot that was removed. Only the owner can say that; where it
+    /// cannot be said, a prune keeps what was stored, and names it.
+    pub fn give_up(&self) {
+        give_up(self.repository, self.id);
+    }
+
     /// Removes the session's object. One that cannot be removed is fenced by a collector later.
     fn end(&mut self) {
         self.ended = true;
@@ -235,6 +243,13 @@ impl Drop for Session<'_> {
         if !self.ended {
             self.end();
         }
+    }
+}
+
+/// Says of a session what [`Session::give_up`] does.
+pub fn give_up(repository: &Repository, session: SnapshotId) {
+    if repository.keys.owner.is_some() {
+        let _ = Wishes::read(repository).and_then(|wishes| wishes.add(repository, session));
     }
 }
 

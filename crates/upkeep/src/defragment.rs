@@ -18,7 +18,7 @@ use strongroom_catalog::{
 use strongroom_repository::{
     ChunkReader, ChunkWriter, CopiedChunk, Found, Fragmentation, Hold, Layout, OwnRecord,
     PackOptions, Places, RUN_BYTES_MAX, Repository, RepositoryError, Run, Session, SnapshotEvent,
-    SnapshotWalk, StreamBasis, Wishes, change_remark, list_known_snapshots,
+    SnapshotWalk, StreamBasis, Wishes, change_remark, give_up, list_known_snapshots,
 };
 
 use crate::forget::forget;
@@ -86,40 +86,72 @@ pub fn defragment(
         let (from, after) = (snapshot.id, before);
         return Ok(Some(Gathered { from, to: None, before, after, copied_bytes: 0 }));
     }
-    let again = places_in(&layout, &runs, &reader, cancel)?;
-    let copied_bytes = runs.iter().map(|run| run.needed_bytes).sum();
-    let pack = PackOptions::default();
-    let mut writer =
-        ChunkWriter::open(repository, &reader, &session, pack, false, monitor, cancel)?;
-    writer.store_again(again.clone());
-    let mut copy = Copy { reader: &reader, writer, again, monitor, cancel };
-    copy.data(snapshot)?;
-    let root = copy.tree(&snapshot.root)?;
-    let written = copy.writer.finish(monitor)?;
-    let mut replacing = Snapshot {
-        id: session.id,
-        sequence: session.sequence,
-        seen: session.collections.last,
-        parent: Some(snapshot.id),
-        root,
-        ..snapshot.clone()
-    };
-    replacing.stats.bytes_stored = written.stored_bytes;
-    reckon_same(repository, &reader, snapshot, &replacing, cancel)?;
-    let after = Layout::of(&replacing, &reader, cancel)?.fragmentation();
-    if after.requests >= before.requests {
-        // What was written belongs to nothing, and the next collection removes it.
-        let (from, after) = (snapshot.id, before);
-        return Ok(Some(Gathered { from, to: None, before, after, copied_bytes }));
+    let replacing =
+        Replacing { repository, reader: &reader, snapshot, layout: &layout, monitor, cancel };
+    let id = session.id;
+    let gathered = replacing.by_copy(session, &runs, &wishes);
+    if !gathered.as_ref().is_ok_and(|gathered| gathered.to.is_some()) {
+        // What was written belongs to nothing, and is no snapshot that was removed.
+        give_up(repository, id);
     }
-    let to = Some(session.id);
-    let description = wishes.remarks().about(snapshot.id).description;
-    if !description.is_empty() {
-        change_remark(repository, session.id, |remark| remark.description = description.clone())?;
+    gathered.map(Some)
+}
+
+/// A snapshot in whose place another one is put.
+struct Replacing<'r> {
+    repository: &'r Repository,
+    reader: &'r ChunkReader,
+    snapshot: &'r Snapshot,
+    layout: &'r Layout,
+    monitor: &'r dyn Monitor,
+    cancel: &'r Cancel,
+}
+
+impl Replacing<'_> {
+    /// Stores what is in these runs again, and commits a snapshot that names it there, if that is worth it.
+    fn by_copy(
+        &self,
+        session: Session<'_>,
+        runs: &[&Run],
+        wishes: &Wishes,
+    ) -> Result<Gathered, RepositoryError> {
+        let Self { repository, reader, snapshot, layout, monitor, cancel } = *self;
+        let before = layout.fragmentation();
+        let again = places_in(layout, runs, reader, cancel)?;
+        let copied_bytes = runs.iter().map(|run| run.needed_bytes).sum();
+        let pack = PackOptions::default();
+        let mut writer =
+            ChunkWriter::open(repository, reader, &session, pack, false, monitor, cancel)?;
+        writer.store_again(again.clone());
+        let mut copy = Copy { reader, writer, again, monitor, cancel };
+        copy.data(snapshot)?;
+        let root = copy.tree(&snapshot.root)?;
+        let written = copy.writer.finish(monitor)?;
+        let mut replacing = Snapshot {
+            id: session.id,
+            sequence: session.sequence,
+            seen: session.collections.last,
+            parent: Some(snapshot.id),
+            root,
+            ..snapshot.clone()
+        };
+        replacing.stats.bytes_stored = written.stored_bytes;
+        reckon_same(repository, reader, snapshot, &replacing, cancel)?;
+        let after = Layout::of(&replacing, reader, cancel)?.fragmentation();
+        if after.requests >= before.requests {
+            let (from, after) = (snapshot.id, before);
+            return Ok(Gathered { from, to: None, before, after, copied_bytes });
+        }
+        let to = Some(session.id);
+        let description = wishes.remarks().about(snapshot.id).description;
+        if !description.is_empty() {
+            let id = session.id;
+            change_remark(repository, id, |remark| remark.description = description.clone())?;
+        }
+        session.commit(&replacing)?;
+        forget(repository, &[snapshot.id])?;
+        Ok(Gathered { from: snapshot.id, to, before, after, copied_bytes })
     }
-    session.commit(&replacing)?;
-    forget(repository, &[snapshot.id])?;
-    Ok(Some(Gathered { from: snapshot.id, to, before, after, copied_bytes }))
 }
 
 fn check_replaceable(repository: &Repository, snapshot: &Snapshot) -> Result<(), RepositoryError> {

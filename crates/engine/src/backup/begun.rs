@@ -166,6 +166,8 @@ impl Begun<'_> {
                 record.forget(&gone);
                 record.committed(&committed, &own, made.needs);
             });
+        } else if !options.dry_run {
+            session.give_up();
         }
         Ok(BackupOutcome {
             snapshot,

@@ -10,8 +10,9 @@ use strongroom_engine::backup;
 use strongroom_repository::{
     Repository, RepositoryError, Session, Wishes, change_remark, list_snapshots,
 };
+use strongroom_testkit::damage::names_in;
 use strongroom_testkit::tree::{TreeOptions, grow, mutate};
-use strongroom_testkit::{FaultPlan, FaultyBackend, Image, Listener};
+use strongroom_testkit::{FaultPlan, FaultyBackend, Image, Listener, Random, noise};
 use strongroom_upkeep::{
     Gathered, NewAccess, PruneOptions, VerifyDepth, add_key, defragment, forget, prune, remember,
     verify,
@@ -204,4 +205,49 @@ fn what_cannot_be_replaced_stays_as_it_is() {
         }
     }
     assert!(world.objects.snapshot() == before);
+}
+
+/// Night after night: where bringing chunks together wins nothing, what was written for it belongs to
+/// nothing. No verb takes it for a snapshot that was removed.
+#[test]
+fn one_that_is_given_up_leaves_nothing_behind() {
+    let world = World::bare(7);
+    let big = |world: &World, night: u64| {
+        let mut bytes = noise(7, 600_000);
+        for change in 0..10 * night {
+            let at = (change * 57_731) as usize % 600_000;
+            bytes[at] = bytes[at].wrapping_add((change % 250) as u8 + 1);
+        }
+        world.write("big", &bytes);
+    };
+    let (mut given_up, mut random) = (0, Random::new(7));
+    for night in 0..30 {
+        big(&world, night);
+        world.write(&format!("file {}", night % 5), &noise(100 + night, 80_000));
+        world.write("night", format!("{night}").as_bytes());
+        let newest = world.backup().snapshot.id;
+        let repository = world.open();
+        let ids = snapshot_ids(&repository);
+        if ids.len() > 4 {
+            let mut old: Vec<_> = list_snapshots(&repository).unwrap().readable();
+            old.sort_by_key(|snapshot| snapshot.sequence);
+            forget(&repository, &[old[0].id]).unwrap();
+        }
+        let budget = random.below(1 << (14 + night % 6));
+        let gathered = gather(&repository, newest, budget).unwrap().unwrap();
+        let is_given_up = gathered.to.is_none() && gathered.copied_bytes > 0;
+        given_up += u64::from(is_given_up);
+        for round in 0..2 {
+            let listener = Listener::new();
+            let all = PruneOptions { unused_percent_max: 0, ..PruneOptions::default() };
+            let pruned = prune(&repository, &all, &listener, &Cancel::new()).unwrap();
+            assert_eq!(pruned.lost, [], "night {night}, round {round}");
+            assert_eq!(listener.problems(), [], "night {night}, round {round}");
+        }
+        check_sound(&repository);
+        let kept = gathered.to.unwrap_or(newest);
+        world.assert_holds(&repository, kept, &world.image(), &format!("night {night}"));
+    }
+    assert!(given_up > 0, "it was never given up");
+    assert_eq!(names_in(&world.objects.snapshot(), "forgotten"), [], "no wish is left");
 }

@@ -87,9 +87,14 @@ fn find_left(
 ) -> Result<Vec<Left>, RepositoryError> {
     let found = find_removed(repository, reader, census, monitor, cancel)?;
     let own = repository.secret.domain_name();
+    // What may never have been committed gives up no number: another snapshot may have it, or get it.
+    let claims = |was_committed: bool, id: SnapshotId| match was_committed {
+        true => own.to_owned(),
+        false => id.to_string(),
+    };
     let recognised = found.snapshots.into_iter().map(|lost| Left {
         id: lost.id,
-        domain: own.to_owned(),
+        domain: claims(lost.was_committed, lost.id),
         sequence: lost.sequence,
         is_spoilt: lost.is_spoilt,
         why: lost.why_gone(),
@@ -99,7 +104,9 @@ fn find_left(
     let others = found.unrecognised.into_iter().map(|lost| Left {
         id: lost.id,
         // Its name is not known, and no domain has this one: the number is that of no other's snapshot.
-        domain: lost.domain.map_or(own.to_owned(), |domain| domain.to_string()),
+        domain: lost
+            .domain
+            .map_or_else(|| claims(lost.was_committed, lost.id), |domain| domain.to_string()),
         sequence: lost.sequence,
         is_spoilt: false,
         why: lost.why_gone(),

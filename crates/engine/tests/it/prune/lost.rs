@@ -114,6 +114,28 @@ fn what_cannot_be_recognised_stays() {
     }
 }
 
+/// What may never have been committed is let go without its number: the next snapshot has that, and is
+/// missed when it is removed.
+#[test]
+fn the_number_of_what_was_given_up_is_still_missed() {
+    let world = World::bare(67);
+    let night = |night: u64| {
+        world.write("file", &noise(67 + night, 300_000));
+        world.backup().snapshot
+    };
+    night(0);
+    let given_up = night(1).id;
+    take(&world, given_up);
+    forget(&world.open(), &[given_up]).unwrap();
+    let pruned = collect(&world.open()).unwrap();
+    assert_eq!((pruned.lost.len(), pruned.snapshots.len()), (0, 1), "{pruned:?}");
+    let (next, _) = (night(2), night(3));
+    assert_eq!(next.sequence, 2);
+    take(&world, next.id);
+    assert_eq!(check_all(&world.open()).missing_sequences, [2..=2]);
+    assert_eq!(collect(&world.open()).unwrap().lost, [next.id]);
+}
+
 /// The last snapshot, which this machine remembers, shows what the others were: one repair brings all back.
 #[test]
 fn one_repair_brings_back_all_of_them() {
