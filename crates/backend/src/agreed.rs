@@ -23,7 +23,7 @@
 //! Notes stay: a name that was removed is never decided a second time. `docs/design/0023-agreement.md`
 //! has the reasons and the costs, and `crates/protocol/src/agreement.rs` is the model.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -341,8 +341,8 @@ impl Backend for AgreedBackend {
         self.inner.describe()
     }
 
-    fn folder(&self) -> Option<&Path> {
-        self.inner.folder()
+    fn folders(&self) -> Vec<PathBuf> {
+        self.inner.folders()
     }
 }
 
@@ -390,8 +390,8 @@ mod tests {
         fn describe(&self) -> String {
             self.0.describe()
         }
-        fn folder(&self) -> Option<&Path> {
-            None
+        fn folders(&self) -> Vec<PathBuf> {
+            Vec::new()
         }
     }
 

@@ -31,7 +31,7 @@ pub use removal::{DIRECTORY_IN_PLACE, Removal, remove_object};
 pub use striped::{STORES_MAX, Shape, StripedBackend};
 pub use trial::{TRIAL_FOLDER, Trial, try_exclusive};
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use strongroom_base::Timestamp;
@@ -153,8 +153,9 @@ pub trait Backend: Send + Sync {
     /// The place, for messages to people.
     fn describe(&self) -> String;
 
-    /// The folder of this machine that holds the objects, if they are files.
-    fn folder(&self) -> Option<&Path>;
+    /// The folders of this machine that hold the objects, as far as they are files. They are neither
+    /// backed up nor removed by a restore.
+    fn folders(&self) -> Vec<PathBuf>;
 }
 
 /// The whole object.

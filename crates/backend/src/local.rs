@@ -455,8 +455,8 @@ impl Backend for LocalBackend {
         self.path.display().to_string()
     }
 
-    fn folder(&self) -> Option<&Path> {
-        Some(&self.path)
+    fn folders(&self) -> Vec<PathBuf> {
+        vec![self.path.clone()]
     }
 }
 

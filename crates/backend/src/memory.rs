@@ -1,7 +1,7 @@
 //! Objects in memory: for tests, simulation, and dry runs.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::{Backend, BackendError, ObjectInfo, ObjectName, Promises};
@@ -97,7 +97,7 @@ impl Backend for MemoryBackend {
         "memory".to_owned()
     }
 
-    fn folder(&self) -> Option<&Path> {
-        None
+    fn folders(&self) -> Vec<PathBuf> {
+        Vec::new()
     }
 }

@@ -31,7 +31,7 @@ pub use format::{STORES_MAX, Shape};
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::{Backend, BackendError, ObjectInfo, ObjectName, Operation, Promises, read_all};
@@ -682,8 +682,8 @@ impl Backend for StripedBackend {
         self.described.clone()
     }
 
-    fn folder(&self) -> Option<&Path> {
-        None
+    fn folders(&self) -> Vec<PathBuf> {
+        self.stores.iter().flatten().chain(&self.spare).flat_map(|store| store.folders()).collect()
     }
 }
 

@@ -49,6 +49,7 @@ pub fn unpack(
         filter: None,
         place: RestorePlace::Into(root.clone()),
         target: TargetOptions { owner: false, xattrs: false, ..TargetOptions::default() },
+        kept: Vec::new(),
         dry_run: false,
         verify: false,
         workers: restore_threads(),

@@ -1,5 +1,6 @@
 //! What every command gets: the repository's place, the passphrase, the terminal.
 
+use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -25,7 +26,7 @@ use crate::exit::{CliError, Exit, FORBIDDEN};
 use crate::paint::When;
 use crate::passphrase::{Passphrase, PassphraseArgs};
 use crate::profile::{Chosen, ProfileArgs};
-use crate::terminal::{Events, Terminal};
+use crate::terminal::{Events, Terminal, printable};
 use crate::used_places;
 
 /// The options of every command.
@@ -234,22 +235,50 @@ impl Context {
 
     /// Remembers that a replica is at a place.
     pub fn remember_replica(&self, text: &OsStr) -> Result<(), CliError> {
-        used_places::remember(&parse_place(text)?);
+        used_places::remember_replica(&parse_place(text)?, &self.place()?);
         Ok(())
     }
 
-    /// Whether a text names the place of the repository itself.
-    pub fn is_own_place(&self, text: &OsStr) -> Result<bool, CliError> {
-        let identity = |folder: &PathBuf| {
-            let metadata = std::fs::metadata(folder).ok()?;
+    /// The folders and files of this machine that the repository consists of, and its replicas as far as
+    /// this user's programs know them: they are not backed up.
+    pub fn own_files(&self) -> Vec<PathBuf> {
+        let Ok(place) = self.place() else { return Vec::new() };
+        let replicas = used_places::replicas_of(&place);
+        std::iter::once(place).chain(replicas).flat_map(|place| place.files()).collect()
+    }
+
+    /// The same, of all repositories that this user's programs know, and of these places: a restore does not
+    /// remove them.
+    pub fn kept_files(&self, replicas: &ReplicaArgs) -> Vec<PathBuf> {
+        let given = replicas.places();
+        let given = given.iter().filter_map(|text| parse_place(text).ok());
+        let others = used_places::all().into_iter().chain(given).flat_map(|place| place.files());
+        self.own_files().into_iter().chain(others).collect()
+    }
+
+    /// Fails if a text names the place of the repository itself, or a part of it.
+    pub fn refuse_own_place(&self, text: &OsStr) -> Result<(), CliError> {
+        let identity = |path: &PathBuf| {
+            let metadata = std::fs::metadata(path).ok()?;
             Some((metadata.dev(), metadata.ino()))
         };
-        Ok(match (self.place()?, parse_place(text)?) {
-            (Place::Folder(own), Place::Folder(other)) => {
-                own == other || identity(&own).is_some_and(|own| Some(own) == identity(&other))
+        let (own, other) = (self.place()?, parse_place(text)?);
+        let of_own: HashSet<_> = own.files().iter().filter_map(identity).collect();
+        let is_own = own == other
+            || own.to_string() == other.to_string()
+            || other.files().iter().filter_map(identity).any(|file| of_own.contains(&file));
+        if !is_own {
+            return Ok(());
+        }
+        let message = match own == other {
+            true => {
+                format!("{} is the repository itself, not another place", printable(text.as_ref()))
             }
-            (own, other) => own.to_string() == other.to_string(),
-        })
+            false => {
+                format!("{} is the repository itself, or a part of it", printable(text.as_ref()))
+            }
+        };
+        Err(CliError::new(Exit::Failed, message, "name the place of the copy"))
     }
 
     /// The place of the repository, which must exist.
@@ -416,7 +445,7 @@ impl Context {
     /// Names folders that this user may not list. Of places far away that would cost requests, and those
     /// who may not list there know that.
     fn name_withheld(&self, repository: &Repository) -> Result<(), CliError> {
-        if repository.backend().folder().is_none() {
+        if repository.backend().folders().is_empty() {
             return Ok(());
         }
         let endings = Endings::read(repository)?;

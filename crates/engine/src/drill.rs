@@ -262,6 +262,7 @@ impl Sampled<'_> {
             filter: Some(filter.clone()),
             place: RestorePlace::Into(self.folder.to_owned()),
             target,
+            kept: Vec::new(),
             dry_run: false,
             verify: false,
             workers: options.workers,

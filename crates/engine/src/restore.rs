@@ -35,7 +35,7 @@ use strongroom_repository::{
     ChunkReader, EnteredDirectory, Found, Repository, RepositoryError, SnapshotEvent, find_path,
 };
 use strongroom_source::{
-    DirectoryId, Existing, ExistingFile, PathFilter, Target, TargetError, TargetOptions,
+    DirectoryId, Existing, ExistingFile, InodeId, PathFilter, Target, TargetError, TargetOptions,
 };
 
 use crate::error::EngineError;
@@ -67,6 +67,9 @@ pub struct RestoreOptions {
     /// directories below the paths that were backed up, unless the backup left something out of
     /// them.
     pub target: TargetOptions,
+    /// Folders and files that are neither removed nor restored into, beside those of the repository: other
+    /// places, such as replicas.
+    pub kept: Vec<PathBuf>,
     /// Write nothing; report what would be done.
     pub dry_run: bool,
     /// Read every file again when it is written.
@@ -143,7 +146,9 @@ pub fn restore(
     }
     let existed = base.exists();
     let target = Target::open(&base, options.target).map_err(target_error)?;
-    let target = target.keeping(own_directories(&repository.surroundings));
+    let kept = options.kept.iter().filter_map(|path| InodeId::of_path(path).ok());
+    let target =
+        target.keeping(own_directories(&repository.surroundings).into_iter().chain(kept).collect());
     FlushedTarget::flush(&target, |target| {
         let mut run = Run {
             reader: &reader,
@@ -224,6 +229,10 @@ impl Names {
 /// A directory whose metadata is put back when all below it is there.
 struct OpenDirectory {
     id: DirectoryId,
+    /// On which it was, by what the snapshot says.
+    device: Option<u64>,
+    /// Whether it is on a file system that was not there when the backup was made.
+    other_fs: bool,
     /// None if the directory keeps what it has.
     metadata: Option<Metadata>,
     names: Names,
@@ -309,8 +318,17 @@ impl Run<'_> {
         let (id, exists) = match (above, directory.entry) {
             (Some(above), Some(entry)) => {
                 self.outcome.directories += 1;
-                match self.target.create_directory(above.id, &entry.name) {
+                let leads_on = self.scope.leads_on(directory.path);
+                let made = match leads_on {
+                    true => self.target.refuse_link(above.id, &entry.name),
+                    false => Ok(()),
+                };
+                match made.and_then(|()| self.target.create_directory(above.id, &entry.name)) {
                     Ok(id) => (id, above.names.may_hold(&entry.name)),
+                    // The backup left out what is in it.
+                    Err(TargetError::Kept { .. }) if directory.tree.refs.is_empty() => {
+                        return Ok(None);
+                    }
                     Err(error) => {
                         self.problem(&error);
                         return Ok(None);
@@ -319,21 +337,41 @@ impl Run<'_> {
             }
             _ => (DirectoryId::ROOT, existed),
         };
-        let names = self.clear(id, directory)?;
+        let device = directory.entry.map(|entry| entry.metadata.device);
+        let other_fs = above.is_some_and(|above| above.other_fs)
+            || self.is_other_fs(id, device, above.and_then(|above| above.device), directory);
+        let names = self.clear(id, directory, other_fs)?;
         // Nothing if it exists and the backup, or this restore, only passes through it.
         let is_passed = on_the_way && exists;
         let is_set = !is_passed && self.scope.sets_metadata(directory.path, exists);
         let entry = directory.entry.filter(|_| is_set);
         let metadata = entry.map(|entry| entry.metadata.clone());
-        Ok(Some(OpenDirectory { id, metadata, names }))
+        Ok(Some(OpenDirectory { id, device, other_fs, metadata, names }))
+    }
+
+    /// Whether a directory from which surplus may be removed is the root of a file system that was not
+    /// mounted there when the backup was made: nothing of what is on it is surplus.
+    fn is_other_fs(
+        &self,
+        id: DirectoryId,
+        device: Option<u64>,
+        above: Option<u64>,
+        directory: &EnteredDirectory<'_>,
+    ) -> bool {
+        // On two devices, or on one that is not known, it may have been mounted then.
+        let was_mounted = above.is_none() || above != device;
+        let may_clear =
+            self.scope.clears(directory.path) && self.scope.is_below_root(directory.path);
+        may_clear && !was_mounted && self.target.is_mounted(id).unwrap_or(true)
     }
 
     /// Lists a directory of the target. With `--delete`, first removes what the snapshot lacks, if
-    /// the directory is one that it holds as a whole.
+    /// the directory is one that it holds as a whole, and not on another file system than then.
     fn clear(
         &mut self,
         id: DirectoryId,
         directory: &EnteredDirectory<'_>,
+        other_fs: bool,
     ) -> Result<Names, EngineError> {
         let mut names: HashSet<Vec<u8>> = match self.target.list(id) {
             Ok(names) => names.into_iter().collect(),
@@ -361,6 +399,12 @@ impl Run<'_> {
         }
         if directory.partial {
             self.uncleared += u64::from(!surplus.is_empty());
+            return Ok(Names::Known(names));
+        }
+        if other_fs {
+            if !surplus.is_empty() {
+                self.problem(&TargetError::MountNotCleared { path: self.target.path_of(id, b"") });
+            }
             return Ok(Names::Known(names));
         }
         for name in surplus {

@@ -128,6 +128,18 @@ impl Place {
         }
     }
 
+    /// The folders of this machine that it consists of, and the file that names them if they are several.
+    pub fn files(&self) -> Vec<PathBuf> {
+        let Self::Folder(path) = self else { return Vec::new() };
+        let stripes = self.stripes().ok().flatten();
+        let parts = stripes.iter().flat_map(|stripes| &stripes.places);
+        let parts = parts.filter_map(|place| match Self::parse(place) {
+            Ok(Self::Folder(part)) => Some(part),
+            _ => None,
+        });
+        std::iter::once(path.clone()).chain(parts).collect()
+    }
+
     /// The stores, if it is a file that names several.
     fn stripes(&self) -> Result<Option<Stripes>, BackendError> {
         let Self::Folder(path) = self else { return Ok(None) };

@@ -5,7 +5,7 @@
 //! with what it wanted to store, and equal bytes are success. Before a long object is sent again,
 //! its size is asked for: the answer alone may have been lost.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -252,7 +252,7 @@ impl<S: Service> Backend for Remote<S> {
         self.service.describe()
     }
 
-    fn folder(&self) -> Option<&Path> {
-        None
+    fn folders(&self) -> Vec<PathBuf> {
+        Vec::new()
     }
 }

@@ -6,7 +6,7 @@
 //! trailer is damaged: a reader goes on with the other end, `verify` names it, `repair` writes both
 //! again. See `docs/design/0046-newer-is-proven.md`.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use strongroom_arena::envelope::format::HEADER_BYTES;
@@ -153,7 +153,7 @@ impl Backend for WithProofs {
         self.place.describe()
     }
 
-    fn folder(&self) -> Option<&Path> {
-        self.place.folder()
+    fn folders(&self) -> Vec<PathBuf> {
+        self.place.folders()
     }
 }

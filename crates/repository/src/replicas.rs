@@ -7,7 +7,7 @@
 //! whole.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -171,8 +171,9 @@ impl Backend for WithReplicas {
         self.main.describe()
     }
 
-    fn folder(&self) -> Option<&Path> {
-        self.main.folder()
+    fn folders(&self) -> Vec<PathBuf> {
+        let replicas = self.replicas.iter().flat_map(|replica| replica.folders());
+        self.main.folders().into_iter().chain(replicas).collect()
     }
 }
 

@@ -332,12 +332,15 @@ impl Surroundings {
 
 /// What the names of a place's caches have in common.
 fn place_mark(backend: &dyn Backend) -> String {
-    let place = match backend.folder() {
+    let described = backend.describe();
+    // The place itself, and not one of several stores or a replica.
+    let itself = |folder: &PathBuf| folder.display().to_string() == described;
+    let place = match backend.folders().into_iter().find(itself) {
         Some(folder) => {
-            let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+            let folder = folder.canonicalize().unwrap_or(folder);
             blake3::hash(folder.as_os_str().as_bytes())
         }
-        None => blake3::hash(backend.describe().as_bytes()),
+        None => blake3::hash(described.as_bytes()),
     };
     place.to_hex()[..16].to_owned()
 }

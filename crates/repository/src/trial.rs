@@ -127,8 +127,8 @@ mod tests {
         fn describe(&self) -> String {
             "the claimant".to_owned()
         }
-        fn folder(&self) -> Option<&Path> {
-            None
+        fn folders(&self) -> Vec<std::path::PathBuf> {
+            Vec::new()
         }
     }
 

@@ -6,7 +6,7 @@
 //! of the simulation, and reported as a loss: their order would be no part of the seed.
 
 use std::io;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use strongroom_backend::{
@@ -403,7 +403,7 @@ impl Backend for Handle {
         "a simulated store".to_owned()
     }
 
-    fn folder(&self) -> Option<&Path> {
-        None
+    fn folders(&self) -> Vec<PathBuf> {
+        Vec::new()
     }
 }

@@ -2,7 +2,7 @@
 //! that lies.
 
 use std::io;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -288,8 +288,8 @@ impl<B: Backend + ?Sized> Backend for FaultyBackend<B> {
         self.inner.describe()
     }
 
-    fn folder(&self) -> Option<&Path> {
-        self.inner.folder()
+    fn folders(&self) -> Vec<PathBuf> {
+        self.inner.folders()
     }
 }
 

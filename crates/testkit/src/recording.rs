@@ -1,7 +1,7 @@
 //! A backend that writes down what is asked of it, so that a test can say how much that may be.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName, Promises};
@@ -164,8 +164,8 @@ impl<B: Backend + ?Sized> Backend for RecordingBackend<B> {
         self.inner.describe()
     }
 
-    fn folder(&self) -> Option<&Path> {
-        self.inner.folder()
+    fn folders(&self) -> Vec<PathBuf> {
+        self.inner.folders()
     }
 }
 

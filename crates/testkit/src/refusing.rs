@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName, Promises};
@@ -97,7 +97,7 @@ impl<B: Backend + ?Sized> Backend for RefusingBackend<B> {
         self.inner.describe()
     }
 
-    fn folder(&self) -> Option<&Path> {
-        self.inner.folder()
+    fn folders(&self) -> Vec<PathBuf> {
+        self.inner.folders()
     }
 }

@@ -1,7 +1,7 @@
 //! A place that does not give every object that it has: some wait in an archive, some this key may
 //! not read.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use strongroom_backend::{
@@ -105,7 +105,7 @@ impl<B: Backend + ?Sized> Backend for WithholdingBackend<B> {
         self.inner.describe()
     }
 
-    fn folder(&self) -> Option<&Path> {
-        self.inner.folder()
+    fn folders(&self) -> Vec<PathBuf> {
+        self.inner.folders()
     }
 }

@@ -406,6 +406,7 @@ fn put_back(
             path: path.clone(),
             place: RestorePlace::Into(folder.to_owned()),
             target: TargetOptions::default(),
+            kept: Vec::new(),
             dry_run: false,
             verify: false,
             workers: cores + 2,

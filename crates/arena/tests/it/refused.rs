@@ -148,8 +148,8 @@ impl Backend for Vast {
         "vast".to_owned()
     }
 
-    fn folder(&self) -> Option<&std::path::Path> {
-        None
+    fn folders(&self) -> Vec<std::path::PathBuf> {
+        Vec::new()
     }
 }
 

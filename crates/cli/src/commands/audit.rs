@@ -37,6 +37,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     if !exists(&*backend)? {
         return Err(RepositoryError::NotARepository { place: backend.describe() }.into());
     }
+    context.refuse_own_place(&args.replica)?;
     let replica = context.other_place(&args.replica)?;
     let read = if args.data { VerifyDepth::Data } else { args.sample };
     let options = AuditOptions { read, signatures: args.signatures };

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use serde_json::Value;
 use strongroom_base::units::parse_bytes;
 use strongroom_engine::{BackupOptions, BegunWalk, EngineError, backup, backup_walk};
-use strongroom_source::{SourceOptions, TreeSource};
+use strongroom_source::{InodeId, SourceOptions, TreeSource};
 
 use super::storing::{StoringArgs, threads_that_read};
 use crate::command_output::CommandOutput;
@@ -102,7 +102,9 @@ impl ExcludeArgs {
 
 /// Stores it.
 pub fn run(context: &Context, mut args: Args) -> Result<ExitCode, CliError> {
-    let source = args.exclude.clone().resolve();
+    let mut source = args.exclude.clone().resolve();
+    let own = context.own_files().into_iter().filter(|path| path.is_dir());
+    source.skip_inodes.extend(own.filter_map(|path| InodeId::of_path(&path).ok()));
     args.paths.extend(args.lists.read()?);
     // Before a repository is made for it, or a passphrase asked for.
     if args.stdin.is_none() {

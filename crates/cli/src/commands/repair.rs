@@ -62,6 +62,7 @@ impl Args {
             found.push(context.backend_past(Past::AsOf(time))?);
         }
         for place in &self.from {
+            context.refuse_own_place(place)?;
             found.push(context.other_place(place)?);
         }
         Ok(found)

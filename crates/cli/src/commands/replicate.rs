@@ -18,7 +18,6 @@ use super::verify::{report_withheld, withheld_json};
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
 use crate::progress::Words;
-use crate::terminal::printable;
 
 /// Where it is copied to.
 #[derive(Debug, Clone, clap::Args)]
@@ -53,11 +52,7 @@ enum Done {
 /// Copies it.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     for target in &args.targets {
-        if context.is_own_place(target)? {
-            let target = printable(target.as_ref());
-            let message = format!("{target} is the repository itself, not another place");
-            return Err(CliError::new(Exit::Failed, message, "name the place of the copy"));
-        }
+        context.refuse_own_place(target)?;
     }
     let source = context.backend()?;
     if !exists(&*source)? {

@@ -90,6 +90,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
             delete: args.delete,
             patch: args.patch,
         },
+        kept: context.kept_files(&args.replicas),
         dry_run: args.dry_run,
         verify: args.verify,
         workers: args.threads.unwrap_or_else(restore_threads),
@@ -163,9 +164,10 @@ fn summary(
         format!("{did} {files} in {}", duration_text(elapsed)),
         from_line(snapshot),
         format!(
-            "  {} {would}written, {} already up to date, {} {would}deleted",
+            "  {} {would}written, {} already up to date{}, {} {would}deleted",
             bytes_text(outcome.bytes_written),
             counted(outcome.files_right, "file", "files"),
+            if dry_run { " by size and time" } else { "" },
             count_text(outcome.deleted),
         ),
     ];

@@ -34,6 +34,7 @@ mod nights_as_disks;
 mod objects;
 mod old_repositories;
 mod output;
+mod own_places;
 mod packages;
 mod pager;
 mod places;

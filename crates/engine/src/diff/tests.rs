@@ -202,6 +202,7 @@ fn what_was_restored_is_no_different() {
             path: world.path(),
             place: RestorePlace::Into(target.clone()),
             target: Default::default(),
+            kept: Vec::new(),
             dry_run: false,
             verify: false,
             workers: 2,

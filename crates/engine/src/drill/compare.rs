@@ -419,6 +419,7 @@ mod tests {
             filter: Some(filter.clone()),
             place: RestorePlace::Into(scratch.clone()),
             target: TargetOptions::default(),
+            kept: Vec::new(),
             dry_run: false,
             verify: false,
             workers: 2,

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use strongroom_base::{Cancel, Monitor, Problem, Severity};
 use strongroom_catalog::{Entry, EntryKind, Recipe};
 use strongroom_repository::SnapshotEvent;
+use strongroom_source::TargetError;
 
 use crate::error::EngineError;
 use crate::restore::{RestoreOutcome, Scope};
@@ -34,8 +35,23 @@ pub(crate) fn dry_restore(
                     }
                     _ => base.to_owned(),
                 };
-                let is_cleared = scope.clears(directory.path) && !directory.partial;
-                open.push(Directory { place, names: HashSet::new(), is_cleared });
+                if directory.entry.is_some() && scope.leads_on(directory.path) && place.is_symlink()
+                {
+                    let error = TargetError::LinkInTheWay { path: place.clone() };
+                    let (severity, path) = (Severity::Warning, Some(place.as_path()));
+                    monitor.problem(Problem { severity, path, message: &error.to_string() });
+                    walk.skip();
+                    continue;
+                }
+                let device = directory.entry.map(|entry| entry.metadata.device);
+                let may_clear = scope.clears(directory.path);
+                let other_fs = open.last().is_some_and(|above| {
+                    let was_mounted = above.device.is_none() || above.device != device;
+                    let is_new = may_clear && scope.is_below_root(directory.path) && !was_mounted;
+                    above.other_fs || (is_new && is_mounted(&place))
+                });
+                let is_cleared = may_clear && !directory.partial && !other_fs;
+                open.push(Directory { place, device, other_fs, names: HashSet::new(), is_cleared });
             }
             SnapshotEvent::Leaf { entry, .. } => match open.last_mut() {
                 Some(above) => {
@@ -75,6 +91,10 @@ pub(crate) fn dry_restore(
 /// A directory of the target.
 struct Directory {
     place: PathBuf,
+    /// On which it was, by what the snapshot says.
+    device: Option<u64>,
+    /// Whether it is on a file system that was not there when the backup was made.
+    other_fs: bool,
     /// What the snapshot has in it.
     names: HashSet<Vec<u8>>,
     /// What the snapshot does not have in it is removed.
@@ -112,6 +132,12 @@ fn count_below(path: &Path, cancel: &Cancel) -> Result<u64, EngineError> {
         }
     }
     Ok(count)
+}
+
+/// Whether another file system is mounted at a path.
+fn is_mounted(path: &Path) -> bool {
+    let device = |path: &Path| path.symlink_metadata().map(|stat| stat.dev()).ok();
+    path.parent().is_some_and(|above| device(path) != device(above))
 }
 
 fn name_of(entry: &Entry) -> &std::ffi::OsStr {

@@ -39,6 +39,22 @@ impl Scope {
         self.delete && self.covers(path)
     }
 
+    /// True for a directory whose place must not be a symbolic link in the target: in place, that of a
+    /// path that was backed up, or above one. A backup follows such links.
+    pub(crate) fn leads_on(&self, path: &[u8]) -> bool {
+        self.in_place
+            && self.roots.iter().any(|root| {
+                let root = root.strip_suffix(b"/").unwrap_or(root);
+                root.strip_prefix(path)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
+            })
+    }
+
+    /// True for a directory below a path that was backed up, and not that path itself.
+    pub(crate) fn is_below_root(&self, path: &[u8]) -> bool {
+        !self.roots.iter().any(|root| root.strip_suffix(b"/").unwrap_or(root) == path)
+    }
+
     /// True for a directory that the backup was to hold as a whole.
     fn covers(&self, path: &[u8]) -> bool {
         self.roots.iter().any(|root| {

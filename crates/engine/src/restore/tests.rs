@@ -23,6 +23,7 @@ fn into(world: &World, target: &Path) -> RestoreOptions {
         path: world.path(),
         place: RestorePlace::Into(target.to_owned()),
         target: TargetOptions::default(),
+        kept: Vec::new(),
         dry_run: false,
         verify: true,
         workers: 2,

@@ -1,6 +1,6 @@
 //! Audits: every change in a replica is found, for few bytes, and nothing else.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -64,8 +64,8 @@ impl Backend for Proving {
     fn describe(&self) -> String {
         "a place that proves".to_owned()
     }
-    fn folder(&self) -> Option<&Path> {
-        None
+    fn folders(&self) -> Vec<PathBuf> {
+        Vec::new()
     }
 }
 

@@ -267,6 +267,7 @@ fn engine_08_what_is_malformed_is_named_by_a_restore_and_the_rest_is_restored() 
             path: Vec::new(),
             place: RestorePlace::Into(target.clone()),
             target: TargetOptions::default(),
+            kept: Vec::new(),
             dry_run,
             verify: false,
             workers: 2,

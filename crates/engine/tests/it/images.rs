@@ -141,6 +141,7 @@ pub fn restored_files(world: &World, outcome: &BackupOutcome) -> TreeImage {
         path: b"/vm1/vda/p1/tree".to_vec(),
         place: RestorePlace::Into(into.path().join("tree")),
         target: TargetOptions::default(),
+        kept: Vec::new(),
         dry_run: false,
         verify: true,
         workers: 2,

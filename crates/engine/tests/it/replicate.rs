@@ -241,8 +241,8 @@ impl Backend for NotExclusive {
     fn describe(&self) -> String {
         "a place without exclusive create".to_owned()
     }
-    fn folder(&self) -> Option<&std::path::Path> {
-        None
+    fn folders(&self) -> Vec<std::path::PathBuf> {
+        Vec::new()
     }
 }
 
@@ -535,8 +535,8 @@ impl Backend for Swap {
     fn describe(&self) -> String {
         "a place with a collector".to_owned()
     }
-    fn folder(&self) -> Option<&std::path::Path> {
-        None
+    fn folders(&self) -> Vec<std::path::PathBuf> {
+        Vec::new()
     }
 }
 

@@ -24,6 +24,7 @@ pub fn into(path: &Path, place: &Path) -> RestoreOptions {
         path: std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).to_vec(),
         place: RestorePlace::Into(place.to_owned()),
         target: TargetOptions::default(),
+        kept: Vec::new(),
         dry_run: false,
         verify: false,
         workers: 2,

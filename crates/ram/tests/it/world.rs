@@ -272,8 +272,8 @@ impl Backend for Place {
         self.objects.describe()
     }
 
-    fn folder(&self) -> Option<&Path> {
-        None
+    fn folders(&self) -> Vec<PathBuf> {
+        Vec::new()
     }
 }
 

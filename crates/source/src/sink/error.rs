@@ -54,6 +54,31 @@ pub enum TargetError {
         /// The directory.
         path: PathBuf,
     },
+    /// A directory into which something was to be restored is one that is to be kept.
+    #[error("nothing was restored into {path:?}, because it holds the repository or its cache")]
+    Kept {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A directory of which names were to be removed is the root of a file system that was not there
+    /// when the backup was made.
+    #[error(
+        "nothing was removed from {path:?}: a file system is mounted there that was not when the backup \
+         was made; unmount it, or remove from it what is not wanted"
+    )]
+    MountNotCleared {
+        /// Where it is mounted.
+        path: PathBuf,
+    },
+    /// A directory above what was backed up is a symbolic link in the target.
+    #[error(
+        "nothing was restored below {path:?}: it is a symbolic link. Restore the path beyond it by itself, \
+         `strongroom restore SNAPSHOT:PATH --in-place`, which follows the link"
+    )]
+    LinkInTheWay {
+        /// The link.
+        path: PathBuf,
+    },
     /// A file that the restore was to create exists already: another process made it, or this file
     /// system takes another name of the snapshot for the same.
     #[error("{path:?} was not written, because it already exists")]
@@ -112,6 +137,9 @@ impl TargetError {
             | Self::DirectoryInTheWay { path, .. }
             | Self::MountInTheWay { path }
             | Self::KeptInTheWay { path }
+            | Self::Kept { path }
+            | Self::MountNotCleared { path }
+            | Self::LinkInTheWay { path }
             | Self::Taken { path }
             | Self::ReadsOtherwise { path, .. }
             | Self::Moved { path }

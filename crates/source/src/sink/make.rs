@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxAttributes};
 use rustix::io::Errno;
 use strongroom_catalog::{EntryKind, Metadata};
 
@@ -41,6 +41,9 @@ impl Target {
         let failed =
             |error| TargetError::io("create the directory", &self.path_of(parent, name), error);
         match self.stat(&fd, &c_name).map_err(failed)? {
+            Some(stat) if self.kept.contains(&inode::InodeId::of(&stat)) => {
+                return Err(TargetError::Kept { path: self.path_of(parent, name) });
+            }
             Some(stat) if inode::kind_of(&stat) == FileType::Directory => {
                 if !self.is_root_user {
                     // If this is not allowed, the calls that need it report it.
@@ -61,6 +64,29 @@ impl Target {
             }
         }
         Ok(self.directories.add(parent, &c_name))
+    }
+
+    /// Fails if a symbolic link has the name of a directory that is only on the way to what is restored:
+    /// it must not be replaced.
+    pub fn refuse_link(&self, parent: DirectoryId, name: &[u8]) -> Result<(), TargetError> {
+        let (fd, c_name) = self.place(parent, name)?;
+        let failed = |error| TargetError::io("open", &self.path_of(parent, name), error);
+        match self.stat(&fd, &c_name).map_err(failed)? {
+            Some(stat) if inode::kind_of(&stat) == FileType::Symlink => {
+                Err(TargetError::LinkInTheWay { path: self.path_of(parent, name) })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a directory of the target is the root of a mounted file system.
+    pub fn is_mounted(&self, directory: DirectoryId) -> Result<bool, TargetError> {
+        let fd = self.directory(directory)?;
+        let failed = |error| TargetError::io("open", &self.path_of(directory, b""), error);
+        let stat = inode::stat_fd(&fd).map_err(failed)?;
+        let above = inode::stat_at(fd.as_fd(), c"..").map_err(failed)?;
+        Ok(stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
+            || inode::device_of(&stat) != inode::device_of(&above))
     }
 
     /// Makes a symbolic link with its metadata; one that points there already stays.

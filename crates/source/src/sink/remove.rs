@@ -31,8 +31,9 @@ pub(super) fn remove(
     path: &dyn Fn() -> PathBuf,
 ) -> Result<u64, TargetError> {
     let failed = |error| TargetError::io("remove", &path(), error);
-    match remove_leaf(directory, name).map_err(failed)? {
+    match remove_leaf(directory, name, kept).map_err(failed)? {
         Leaf::Missing => Ok(0),
+        Leaf::Kept => Err(TargetError::KeptInTheWay { path: path() }),
         Leaf::Removed => Ok(1),
         Leaf::Directory(stat) => {
             let above = inode::stat_fd(directory).map_err(failed)?;
@@ -67,9 +68,12 @@ impl Removal<'_> {
                 let name = level.listing.name(level.next).to_owned();
                 level.next += 1;
                 let id = level.id;
-                let found = remove_leaf(fd.as_fd(), &name);
+                let found = remove_leaf(fd.as_fd(), &name, self.kept);
                 match found.map_err(|error| self.failed("remove", error, Some(&name)))? {
                     Leaf::Missing => {}
+                    Leaf::Kept => {
+                        return Err(TargetError::KeptInTheWay { path: self.place(Some(&name)) });
+                    }
                     Leaf::Removed => self.removed += 1,
                     Leaf::Directory(stat) => fd = self.descend(fd.as_fd(), &name, id, &stat)?,
                 }
@@ -161,12 +165,14 @@ impl Removal<'_> {
 enum Leaf {
     Missing,
     Removed,
+    /// It is to be kept.
+    Kept,
     /// It is a directory, and still exists.
     Directory(Box<Statx>),
 }
 
 /// Removes a name that is not a directory.
-fn remove_leaf(directory: BorrowedFd<'_>, name: &CStr) -> Result<Leaf, Errno> {
+fn remove_leaf(directory: BorrowedFd<'_>, name: &CStr, kept: &[InodeId]) -> Result<Leaf, Errno> {
     let stat = match inode::stat_at(directory, name) {
         Ok(stat) => stat,
         Err(Errno::NOENT) => return Ok(Leaf::Missing),
@@ -174,6 +180,9 @@ fn remove_leaf(directory: BorrowedFd<'_>, name: &CStr) -> Result<Leaf, Errno> {
     };
     if inode::kind_of(&stat) == FileType::Directory {
         return Ok(Leaf::Directory(Box::new(stat)));
+    }
+    if kept.contains(&InodeId::of(&stat)) {
+        return Ok(Leaf::Kept);
     }
     match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
         Ok(()) => Ok(Leaf::Removed),
