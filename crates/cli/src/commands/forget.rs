@@ -144,10 +144,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         let ids = find_all(&args.snapshots, &args.narrowing, &list.forgotten)?;
         let late = remember(&repository, &ids)?;
         for id in &late {
-            context.terminal.result(format!(
-                "{}: a prune has taken it; `strongroom prune --undo` brings back what is only condemned",
-                id.short()
-            ))?;
+            context.terminal.result(too_late(*id))?;
         }
         let undone: Vec<_> = ids.iter().copied().filter(|id| !late.contains(id)).collect();
         context.terminal.json(&json!({
@@ -277,6 +274,14 @@ fn mark_of(judged: &Judged<'_>) -> Mark {
         judged if judged.kept_by.is_empty() => Mark::Goes,
         _ => Mark::Stays,
     }
+}
+
+/// Says that it may be too late to keep a snapshot.
+pub fn too_late(id: SnapshotId) -> String {
+    format!(
+        "{}: a prune has taken it, or may still take it; `strongroom prune --undo` keeps what is only condemned",
+        id.short()
+    )
 }
 
 /// Records that snapshots are right: those that are named, or all of a host, or of a path.

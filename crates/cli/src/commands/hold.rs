@@ -9,6 +9,7 @@ use strongroom_base::{SnapshotId, Timestamp};
 use strongroom_repository::{Hold, SnapshotList, list_snapshots};
 use strongroom_upkeep::{hold, release};
 
+use crate::commands::forget::too_late;
 use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
@@ -58,10 +59,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     };
     let late = hold(&repository, &ids, &Hold { reason, until })?;
     for id in &late {
-        context.terminal.result(format!(
-            "{}: a prune has taken it; `strongroom prune --undo` brings back what is only condemned",
-            id.short()
-        ))?;
+        context.terminal.result(too_late(*id))?;
     }
     let held: Vec<SnapshotId> = ids.into_iter().filter(|id| !late.contains(id)).collect();
     context.terminal.json(&json!({
