@@ -7,6 +7,7 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use strongroom_base::{Cancel, Monitor, Silent};
 use strongroom_disk::{Image, RawImage, ReadAt};
@@ -18,6 +19,7 @@ use strongroom_repository::read_snapshot;
 use strongroom_source::TargetOptions;
 use strongroom_testkit::tree::{grow, mutate};
 use strongroom_testkit::{Image as TreeImage, Listener, Random, skipped};
+use strongroom_upkeep::{PruneOptions, prune};
 
 use crate::world::{TREE, World, options, run, snapshot_ids};
 
@@ -297,6 +299,53 @@ fn half_of_a_disk_is_no_snapshot() {
     cancel.cancel();
     try_backup(&world, image, false, &Silent, &cancel).unwrap_err();
     assert_eq!(snapshot_ids(&world.open()), []);
+}
+
+/// An image that is stopped at one of its readings.
+struct Stopping {
+    bytes: Vec<u8>,
+    left: AtomicU64,
+    cancel: Cancel,
+}
+
+impl ReadAt for Stopping {
+    fn size(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.cancel.cancel();
+        }
+        self.bytes.read_at(offset, buffer)
+    }
+}
+
+impl Image for Stopping {}
+
+/// Stopped at any moment, a backup of a disk leaves nothing that is taken for a snapshot that was removed.
+#[test]
+fn a_disk_of_which_the_backup_was_stopped_is_no_lost_snapshot() {
+    let world = World::bare(86);
+    let bytes = |seed: u64| Random::new(seed).noise(6 << 20);
+    try_backup(&world, Box::new(Failing(bytes(1), 0..0)), false, &Silent, &Cancel::new()).unwrap();
+    let mut stopped = 0;
+    for moment in 1..200 {
+        let cancel = Cancel::new();
+        let (bytes, left) = (bytes(1 + moment), AtomicU64::new(moment));
+        let image = Box::new(Stopping { bytes, left, cancel: cancel.clone() });
+        let outcome = try_backup(&world, image, false, &Silent, &cancel);
+        stopped += u64::from(outcome.as_ref().is_ok_and(|outcome| !outcome.committed));
+        for _ in 0..2 {
+            let options = PruneOptions::default();
+            let pruned = prune(&world.open(), &options, &Silent, &Cancel::new()).unwrap();
+            assert_eq!(pruned.lost, [], "stopped at {moment}: {outcome:?}");
+        }
+        if !cancel.is_cancelled() {
+            break;
+        }
+    }
+    assert!(stopped > 0, "it was never stopped");
 }
 
 #[test]
