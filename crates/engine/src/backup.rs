@@ -345,15 +345,21 @@ pub fn backup_reader(
         ..Metadata::default()
     };
     let entry = Entry { name: name.to_vec(), kind: EntryKind::File { content }, metadata };
-    let mut tree = TreeWriter::new();
-    tree.push(&entry, &mut writer.metadata(None))?;
-    let root = tree.finish(&mut writer.metadata(None))?;
+    // A stream that was stopped before its first byte is not worth a snapshot, so there is no tree either
+    // that could be taken for that of one.
+    let is_part_worth = bytes > 0;
+    let root = match is_part_worth || !stopped {
+        true => {
+            let mut tree = TreeWriter::new();
+            tree.push(&entry, &mut writer.metadata(None))?;
+            tree.finish(&mut writer.metadata(None))?
+        }
+        false => Recipe::default(),
+    };
     let times = writer.times().clone();
     let needs = writer.needs();
     let written = writer.finish(monitor)?;
     let profile = Profile::new(watch.elapsed(), &times, 1, options.pack.workers);
-    // A stream that was stopped before its first byte is not worth a snapshot.
-    let is_part_worth = bytes > 0;
     let files = u64::from(is_part_worth || !stopped);
     let problems = begun.missing.len() as u64;
     let stats = SnapshotStats { files, bytes, problems, ..SnapshotStats::default() };

@@ -1,5 +1,9 @@
 //! Snapshots whose objects were removed, and that were not forgotten: what they need stays.
 
+use std::io::{self, Read};
+use std::path::Path;
+
+use strongroom_engine::backup_reader;
 use strongroom_testkit::{Listener, noise};
 
 use super::*;
@@ -134,6 +138,39 @@ fn the_number_of_what_was_given_up_is_still_missed() {
     take(&world, next.id);
     assert_eq!(check_all(&world.open()).missing_sequences, [2..=2]);
     assert_eq!(collect(&world.open()).unwrap().lost, [next.id]);
+}
+
+/// A stream that is stopped while its first byte is waited for.
+struct Stopping(Cancel);
+
+impl Read for Stopping {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        self.0.cancel();
+        Err(io::ErrorKind::Interrupted.into())
+    }
+}
+
+/// A stream that is stopped before its first byte makes no snapshot, also of one that can only store.
+#[test]
+fn a_stream_that_was_stopped_is_no_lost_snapshot() {
+    let world = World::bare(68);
+    add_key(&world.open(), LAPTOP, "laptop", NewAccess::PutOnly("laptop"), None).unwrap();
+    for passphrase in [PASSPHRASE, LAPTOP] {
+        let repository = Repository::open(world.surroundings(), passphrase).unwrap();
+        for is_stopped in [false, true] {
+            let cancel = Cancel::new();
+            let options = options(Path::new("/"));
+            let (mut stopping, bytes) = (Stopping(cancel.clone()), noise(68, 3_000));
+            let mut stream = &bytes[..];
+            let input: &mut dyn Read = if is_stopped { &mut stopping } else { &mut stream };
+            let outcome =
+                backup_reader(&repository, b"stream", input, &options, &Silent, &cancel).unwrap();
+            assert_eq!(outcome.committed, !is_stopped);
+        }
+        let pruned = collect(&world.open()).unwrap();
+        assert_eq!(pruned.lost, []);
+        assert_eq!(check_all(&world.open()).lost_snapshots, []);
+    }
 }
 
 /// The last snapshot, which this machine remembers, shows what the others were: one repair brings all back.
