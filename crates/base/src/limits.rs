@@ -123,7 +123,7 @@ impl SizeLimits {
             batch_wants_max: draws.pick([1, 4, usual.batch_wants_max]),
             batch_entries_max: draws.pick([1, 6, usual.batch_entries_max]),
             ahead_bytes_max: draws.pick([1, 10_000, usual.ahead_bytes_max]),
-            linked_max: draws.pick([1, usual.linked_max]),
+            linked_max: draws.pick([0, 1, usual.linked_max]),
             record_snapshots_max: draws.pick([1, usual.record_snapshots_max]),
             record_sessions_max: draws.pick([2, usual.record_sessions_max]),
             summary_bytes_max: draws.pick([1, 400, usual.summary_bytes_max]),

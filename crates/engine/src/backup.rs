@@ -261,10 +261,11 @@ fn backup_in_session(
         queue: Queue::new(repository.limits.ahead_bytes_max),
     };
     let Walked { root, stopped, mut tally } = run.walk(walker.begin(&times), parent)?;
-    shown.as_ref().map_or(Ok(()), ShownRoot::check)?;
-    if let Some(made) = options.as_made.as_ref().filter(|_| !stopped)
-        && let Some(message) = made.compare(&tally.counted.stats)?
-    {
+    let compared = shown.as_ref().map_or(Ok(()), ShownRoot::check).and_then(|()| {
+        let made = options.as_made.as_ref().filter(|_| !stopped);
+        made.map_or(Ok(None), |made| made.compare(&tally.counted.stats))
+    });
+    if let Some(message) = compared.inspect_err(|_| begun.session.give_up())? {
         tally.problem(Path::new("/"), &message);
     }
     if !stopped {

@@ -280,6 +280,7 @@ impl<'r> MachineBackup<'r> {
         let profile = Profile::new(watch.elapsed(), &times, options.readers, options.pack.workers);
         for disk in disks {
             if let Some(why) = disk.image.broken() {
+                begun.session.give_up();
                 return Err(EngineError::DiskBroken { disk: disk.name.clone(), why }.into());
             }
         }
@@ -356,7 +357,7 @@ fn store_disks<'r>(
     });
     let unchanged = unchanged.collect::<Result<Vec<_>, _>>()?;
     let stored = storing.store(disks, &patched, gathered, unchanged, writer, tally)?;
-    if cancel.is_cancelled() {
+    if cancel.is_cancelled() || disks.iter().any(|disk| disk.image.broken().is_some()) {
         // There will be no snapshot, so there is no tree that could be taken for that of one.
         return Ok(RootTree::default());
     }
