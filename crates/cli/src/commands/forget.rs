@@ -13,7 +13,7 @@ use strongroom_repository::{
     Collections, Repository, RepositoryError, SnapshotList, list_snapshots,
 };
 use strongroom_upkeep::{
-    Alarm, ForgetOptions, Judged, Policy, RepairPlan, accept, forget, judge, plan_recovery,
+    Alarm, ForgetOptions, Judged, Policy, RepairPlan, Series, accept, forget, judge, plan_recovery,
     remember,
 };
 
@@ -214,15 +214,19 @@ fn texts(ids: &[SnapshotId]) -> Vec<String> {
     ids.iter().map(SnapshotId::to_string).collect()
 }
 
-/// The snapshots of each host and set of paths.
-fn by_series<'j, 's>(judged: &'j [Judged<'s>]) -> BTreeMap<String, Vec<&'j Judged<'s>>> {
-    let mut series: BTreeMap<String, Vec<&Judged<'s>>> = BTreeMap::new();
+/// The snapshots of each series.
+fn by_series<'j, 's>(judged: &'j [Judged<'s>]) -> BTreeMap<Series<'s>, Vec<&'j Judged<'s>>> {
+    let mut series: BTreeMap<Series<'s>, Vec<&Judged<'s>>> = BTreeMap::new();
     for one in judged {
-        let paths: Vec<String> = one.snapshot.paths.iter().map(|p| printable_bytes(p)).collect();
-        let name = format!("{}: {}", printable_text(&one.snapshot.host), paths.join(" "));
-        series.entry(name).or_default().push(one);
+        series.entry(Series::of(one.snapshot)).or_default().push(one);
     }
     series
+}
+
+/// Host and paths of a series. Two may look the same: a path may have a blank.
+fn series_text(series: &Series<'_>) -> String {
+    let paths: Vec<String> = series.paths.iter().map(|path| printable_bytes(path)).collect();
+    format!("{}: {}", printable_text(series.host), paths.join(" "))
 }
 
 /// Fails if no snapshot at all would be left, or, by rules, none of a host and its paths.
@@ -238,7 +242,7 @@ fn refuse_to_leave_none(
     let emptied: Vec<String> = by_series(judged)
         .into_iter()
         .filter(|(_, series)| series.iter().all(|judged| judged.kept_by.is_empty()))
-        .map(|(name, _)| name)
+        .map(|(series, _)| series_text(&series))
         .collect();
     if is_by_rules && !emptied.is_empty() {
         let left = counted(kept as u64, "snapshot", "snapshots");
@@ -251,15 +255,15 @@ fn refuse_to_leave_none(
 
 /// A calendar of each host and set of paths.
 fn print_calendars(context: &Context, judged: &[Judged<'_>]) -> Result<(), CliError> {
-    for (name, series) in by_series(judged) {
+    for (series, snapshots) in by_series(judged) {
         let mut days: BTreeMap<Date, Mark> = BTreeMap::new();
-        for judged in series {
+        for judged in snapshots {
             let mark = mark_of(judged);
             let day = days.entry(dates::day(judged.snapshot.started)).or_insert(mark);
             *day = day.with(mark);
         }
         context.terminal.line("")?;
-        context.terminal.line(name)?;
+        context.terminal.line(series_text(&series))?;
         for line in calendar(&days, output_has_colours()) {
             context.terminal.safe_line(&line)?;
         }

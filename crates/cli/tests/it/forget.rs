@@ -118,6 +118,28 @@ fn rules_that_leave_nothing_of_a_host_ask_first() {
     assert_eq!(ids(&world), all[5..]);
 }
 
+/// One path with a blank is not two paths, although both are shown in the same way.
+#[test]
+fn series_that_look_the_same_are_two() {
+    let world = World::with_repository();
+    let here = world.folder.path().to_str().unwrap().to_owned();
+    let one = format!("{here}/a {here}/b");
+    let two = [format!("{here}/a"), format!("{here}/b")];
+    for path in two.iter().chain([&one]) {
+        fs::create_dir_all(path).unwrap();
+        fs::write(format!("{path}/file"), path).unwrap();
+    }
+    for _ in 0..2 {
+        world.run(["backup", &two[0], &two[1]]).exits(0);
+    }
+    world.run(["backup", "--label", "gold", &one]).exits(0);
+    let all = ids(&world);
+    world.say("forget --keep-label gold").exits(1).warns("none would be left of");
+    assert_eq!(ids(&world), all);
+    world.say("forget --keep-last 1").exits(0);
+    assert_eq!(ids(&world), all[1..]);
+}
+
 #[test]
 fn the_calendar_shows_what_stays_and_what_goes() {
     let (world, _) = five_versions(7);

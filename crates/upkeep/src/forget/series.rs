@@ -10,8 +10,24 @@ use strongroom_catalog::Snapshot;
 use super::policy::{Circumstances, Judged, Policy};
 use super::{foreign, own};
 
-/// Domain, host and paths of a series.
-type Key<'s> = (&'s str, &'s str, &'s [Vec<u8>]);
+/// What the snapshots of a series have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Series<'s> {
+    /// The domain.
+    pub domain: &'s str,
+    /// The host.
+    pub host: &'s str,
+    /// The paths.
+    pub paths: &'s [Vec<u8>],
+}
+
+impl<'s> Series<'s> {
+    /// That of a snapshot.
+    pub fn of(snapshot: &'s Snapshot) -> Self {
+        let Snapshot { domain, host, paths, .. } = snapshot;
+        Self { domain, host, paths }
+    }
+}
 
 impl Policy {
     /// What becomes of these snapshots, which come oldest first; in the same order.
@@ -22,12 +38,12 @@ impl Policy {
     ) -> Vec<Judged<'s>> {
         let mut judged: Vec<Judged<'s>> =
             snapshots.iter().map(|snapshot| Judged::new(snapshot)).collect();
-        let mut series: BTreeMap<Key<'_>, Vec<usize>> = BTreeMap::new();
-        for (place, Snapshot { domain, host, paths, .. }) in snapshots.iter().copied().enumerate() {
-            series.entry((domain, host, paths)).or_default().push(place);
+        let mut series: BTreeMap<Series<'_>, Vec<usize>> = BTreeMap::new();
+        for (place, snapshot) in snapshots.iter().copied().enumerate() {
+            series.entry(Series::of(snapshot)).or_default().push(place);
         }
-        for ((domain, ..), mut places) in series {
-            if domain.is_empty() {
+        for (series, mut places) in series {
+            if series.domain.is_empty() {
                 places.reverse();
                 own::judge_series(self, &mut judged, &places, circumstances);
             } else {
