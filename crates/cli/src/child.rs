@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -80,6 +81,14 @@ pub fn shell(text: &str) -> Command {
     let mut command = Command::new("/bin/sh");
     command.args(["-c", text]).env_remove("STRONGROOM_PASSWORD");
     command
+}
+
+/// Has a program inherit a file, under the same number, which no other program does.
+pub fn inherit(command: &mut Command, file: impl AsFd + Send + Sync + 'static) {
+    // SAFETY: between fork and exec, the new process makes one system call and allocates nothing.
+    unsafe {
+        command.pre_exec(move || Ok(rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::empty())?));
+    }
 }
 
 /// Runs a program, with all that it starts, in a session of its own: Ctrl-C reaches it only through

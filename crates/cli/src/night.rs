@@ -7,6 +7,7 @@
 
 mod conditions;
 mod ending;
+mod own_series;
 mod record;
 mod report;
 mod typed;
@@ -18,13 +19,14 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use serde_json::json;
-use strongroom_base::{Cancel, Clock, Severity, SystemClock};
+use strongroom_base::{Cancel, Clock, Severity, SnapshotId, SystemClock};
 use strongroom_notice::Verdict;
 
 use crate::child::{self, Ended, Ending, Patience, Stream};
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
 pub use conditions::{is_metered, is_on_battery};
+pub use own_series::report_snapshot;
 use record::{Locked, RunLock};
 pub use record::{Moment, Record, Records, RunRecord, StepRecord};
 pub use report::{State, lines as lines_of, metrics, state_of, test_notice, verdict_text};
@@ -83,6 +85,8 @@ pub struct Night<'a> {
     pub typed: Vec<OsString>,
     /// The steps, in their order.
     pub steps: Vec<&'static str>,
+    /// Whether the rules of its `forget` are for the snapshots alone that its backup makes.
+    pub rules_are_for_own: bool,
     /// Commands around them.
     pub hooks: Hooks,
     /// Who hears of it.
@@ -99,6 +103,8 @@ pub struct Night<'a> {
 struct Progress {
     started: Moment,
     steps: Vec<StepRecord>,
+    /// The last snapshot that this run made, or one before it.
+    snapshot: Option<SnapshotId>,
     /// Hooks that failed.
     failures: Vec<String>,
     /// What was not said or not kept.
@@ -159,6 +165,7 @@ impl Night<'_> {
         let mut progress = Progress {
             started,
             steps: Vec::new(),
+            snapshot: None,
             failures: Vec::new(),
             warnings: Vec::new(),
             passphrase: typed::Answer::None,
@@ -176,6 +183,7 @@ impl Night<'_> {
         if let Some(before) = lock.as_ref().and_then(RunLock::before) {
             record.push(before);
         }
+        progress.snapshot = record.snapshot();
         if let Some(wrong) = record.dated_ahead(started.0) {
             self.warn(&mut progress.warnings, wrong);
         }
@@ -259,25 +267,32 @@ impl Night<'_> {
             });
             return;
         }
-        if let Some(failed) = self.has_no_passphrase(step, progress) {
+        let failed = self.has_no_passphrase(step, progress);
+        if let Some(failed) = failed.or_else(|| self.has_no_series(step, progress)) {
             progress.steps.push(failed);
             self.step_ended(progress);
             return;
         }
         self.shown(self.context.terminal.line(format!("== {step}")), progress);
+        let mut made = None;
         let ended = std::env::current_exe().and_then(|program| {
             let mut command = Command::new(program);
             command.arg("--profile").arg(&self.profile).arg("--config").arg(&self.config);
             command.args(&self.typed).env(STEP_VARIABLE, step);
             self.hand_over(step, progress, &mut command)?;
+            let reader = self.listen(step, &mut command);
             command.arg(step);
+            self.narrow(step, progress, &mut command);
             if step == "prune" {
                 // What a night condemns can be brought back until the next.
                 command.arg("--later");
             }
             let patience = Patience { whole: None, grace: GRACE_OF_STEPS };
-            self.attend(step, command, "", patience, &self.context.cancel)
+            let ended = self.attend(step, command, "", patience, &self.context.cancel);
+            made = reader.and_then(own_series::reported);
+            ended
         });
+        progress.snapshot = made.or(progress.snapshot);
         progress.steps.push(match ended {
             Ok(ended) => step_record(step, ended),
             Err(error) => StepRecord {

@@ -22,7 +22,7 @@ use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::paint::output_has_colours;
-use crate::snapshot_arg::{NarrowingArgs, SHORTEST_ID, find_all};
+use crate::snapshot_arg::{NarrowingArgs, SHORTEST_ID, find_all, find_also_forgotten};
 use crate::spans;
 use crate::terminal::{printable_bytes, printable_text, table};
 
@@ -39,6 +39,9 @@ const SOME: [&str; 10] = [
     "keep_within",
     "keep_label",
 ];
+
+/// What cannot be used together with rules.
+const NO_RULES: [&str; 4] = ["snapshots", "undo", "accept", "late"];
 
 /// What is forgotten.
 #[derive(Debug, Clone, clap::Args)]
@@ -67,6 +70,12 @@ pub struct Args {
     yes: bool,
     #[command(flatten)]
     rules: Rules,
+    /// Rules are for the snapshots of the same host and paths as this one; all others stay
+    #[arg(long, value_name = "SNAPSHOT", requires = "rules", conflicts_with_all = NO_RULES)]
+    series_of: Option<OsString>,
+    /// In a profile: when it is run, its rules are for all hosts and paths, not only those of its backup
+    #[arg(long, conflicts_with_all = NO_RULES, conflicts_with = "series_of")]
+    all_series: bool,
     /// Keep what put-only keys stored for at least so long after it was first seen, such as 3d
     #[arg(long, value_name = "DURATION", requires = "rules", value_parser = spans::parse, default_value = "3d")]
     quarantine: i64,
@@ -124,6 +133,14 @@ impl Args {
     pub fn say_nothing(&self) -> bool {
         self.snapshots.is_empty() && !self.accept && !self.late && self.rules.policy().is_empty()
     }
+
+    /// Whether they are rules, and do not say which snapshots these are for.
+    pub fn are_rules_alone(&self) -> bool {
+        !self.rules.policy().is_empty()
+            && self.narrowing.is_none()
+            && self.series_of.is_none()
+            && !self.all_series
+    }
 }
 
 /// Forgets them.
@@ -164,7 +181,12 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
                 periods: &dates::periods,
                 is_rehearsal: args.dry_run,
             };
-            (judge(&repository, &list, &wanted(args, &list), &options)?, Vec::new())
+            let mut meant = wanted(args, &list);
+            if let Some(name) = &args.series_of {
+                meant = series_of(name, args, &list, meant)?;
+                report_others(context, list.snapshots.len() - meant.len())?;
+            }
+            (judge(&repository, &list, &meant, &options)?, Vec::new())
         }
     };
     let goes = |judged: &&Judged<'_>| judged.kept_by.is_empty();
@@ -428,6 +450,27 @@ fn removed_ones(
 fn wanted<'s>(args: &Args, list: &'s SnapshotList) -> Vec<&'s Snapshot> {
     let narrowing = args.narrowing.resolve();
     list.snapshots.iter().filter(|snapshot| narrowing.fits(snapshot)).collect()
+}
+
+/// Those of the same series as the snapshot that a name means, which may itself be forgotten.
+fn series_of<'s>(
+    name: &OsString,
+    args: &Args,
+    list: &SnapshotList,
+    mut snapshots: Vec<&'s Snapshot>,
+) -> Result<Vec<&'s Snapshot>, CliError> {
+    for one in find_also_forgotten(std::slice::from_ref(name), &args.narrowing, list)? {
+        snapshots.retain(|other| Series::of(other) == Series::of(&one));
+    }
+    Ok(snapshots)
+}
+
+fn report_others(context: &Context, count: usize) -> Result<(), CliError> {
+    if count > 0 {
+        let others = counted(count as u64, "snapshot stays", "snapshots stay");
+        context.terminal.line(format!("{others}: these rules are not for their host or paths"))?;
+    }
+    Ok(())
 }
 
 fn report(context: &Context, judged: &[Judged<'_>]) -> Result<(), CliError> {

@@ -5,11 +5,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::FromArgMatches;
 use clap::parser::ValueSource;
 use serde_json::json;
 use strongroom_base::{Clock, Severity, SystemClock, Timestamp};
 use strongroom_notice::{MailServer, Recipient, Verdict};
 
+use super::forget;
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
 use crate::manual;
@@ -17,7 +19,7 @@ use crate::night::{
     Hooks, Night, Records, STEPS, Told, Typed, Word, is_metered, is_on_battery, test_notice,
 };
 use crate::passphrase;
-use crate::profile::{Profiles, Value, exposed};
+use crate::profile::{self, Profiles, Value, exposed};
 use crate::schedule::Calendar;
 use crate::spans;
 
@@ -125,11 +127,16 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         return try_notices(context, &profile, &args.notices.word());
     }
     let steps = steps_of(&chosen.profiles, &profile, &args.steps)?;
+    let rules_are_for_own = rules_are_for_own(&chosen.profiles, &profile)?;
     if args.dry_run {
         let plan = json!({ "event": "plan", "profile": profile, "steps": steps });
         context.terminal.json(&plan)?;
         for step in &steps {
-            context.terminal.line(format!("strongroom --profile {profile} {step}"))?;
+            let narrowed = match *step == "forget" && rules_are_for_own {
+                true => " --series-of SNAPSHOT",
+                false => "",
+            };
+            context.terminal.line(format!("strongroom --profile {profile} {step}{narrowed}"))?;
         }
         return Ok(Exit::Done.into());
     }
@@ -153,6 +160,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         config: chosen.file.clone(),
         typed,
         steps,
+        rules_are_for_own,
         typed_passphrase,
         hooks: Hooks {
             before: args.hooks.before,
@@ -211,6 +219,21 @@ pub fn steps_of(
         return Err(CliError::new(Exit::Failed, message, example("backup")));
     }
     Ok(steps.into_iter().filter(is_wanted).collect())
+}
+
+/// Whether the rules of a profile's `forget` are for the snapshots alone that its backup makes: it has
+/// a backup, and does not say itself which snapshots are meant.
+fn rules_are_for_own(profiles: &Profiles, profile: &str) -> Result<bool, CliError> {
+    if !profiles.sections(profile)?.contains_key("backup") {
+        return Ok(false);
+    }
+    let command = profile::built(&manual::command());
+    let of = command.find_subcommand("forget").expect("the program has this command");
+    // What is wrong in its section is said by the step, which then forgets nothing.
+    let Ok(resolved) = profile::resolve(profiles, profile, of) else { return Ok(true) };
+    let Ok(matches) = profile::try_alone(&command, of, resolved) else { return Ok(true) };
+    let Some((_, matches)) = matches.subcommand() else { return Ok(true) };
+    Ok(forget::Args::from_arg_matches(matches).is_ok_and(|args| args.are_rules_alone()))
 }
 
 /// Whether a run is due and was not begun.

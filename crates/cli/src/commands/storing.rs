@@ -21,7 +21,7 @@ use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::machine::{host_name, user_name};
-use crate::night::exit_of_doubtful;
+use crate::night::{exit_of_doubtful, report_snapshot};
 use crate::progress::TerminalMonitor;
 use crate::running::{RecordedMonitor, RunningRecord};
 use crate::snapshot_arg::{NarrowingArgs, SnapshotArg};
@@ -161,6 +161,9 @@ impl StoringArgs {
         elapsed: Duration,
         more: Value,
     ) -> Result<ExitCode, CliError> {
+        if outcome.committed {
+            report_snapshot(outcome.snapshot.id);
+        }
         warn_of_clocks(context, outcome);
         if let Some((id, sequence)) = outcome.rolled_back {
             context.warn_of_rollback(OwnGone { id, sequence, is_damaged: false });

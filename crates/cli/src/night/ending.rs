@@ -17,6 +17,7 @@ impl Night<'_> {
         progress: &mut Progress,
     ) -> bool {
         record.push(progress.record());
+        record.note_snapshot(progress.snapshot);
         if let Err(error) = self.write_metrics(record) {
             self.warn(&mut progress.warnings, error);
         }

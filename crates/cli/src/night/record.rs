@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
-use strongroom_base::{Printable, Timestamp};
+use strongroom_base::{Printable, SnapshotId, Timestamp};
 
 use crate::dates;
 use crate::exit::{CliError, Exit};
@@ -35,6 +35,10 @@ pub struct Record {
     pub runs: Vec<RunRecord>,
     /// When a step of this name last ended without a failure.
     pub last_good: BTreeMap<String, Moment>,
+    /// The last snapshot that a run made: rules of a run without a backup are for the same host and
+    /// paths.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    snapshot: Option<String>,
 }
 
 /// One run.
@@ -344,6 +348,16 @@ impl Record {
              is wrong now",
             dates::text(last.started.0)
         ))
+    }
+
+    /// The last snapshot that a run made.
+    pub fn snapshot(&self) -> Option<SnapshotId> {
+        self.snapshot.as_ref()?.parse().ok()
+    }
+
+    /// Notes which snapshot that is.
+    pub fn note_snapshot(&mut self, id: Option<SnapshotId>) {
+        self.snapshot = id.map(|id| id.to_string());
     }
 
     /// Adds a run.

@@ -7,12 +7,12 @@
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use strongroom_base::Severity;
 
 use super::{Night, Progress, StepRecord};
+use crate::child::inherit;
 use crate::exit::Exit;
 use crate::passphrase::Passphrase;
 
@@ -112,11 +112,7 @@ fn piped(text: &[u8], command: &mut Command) -> io::Result<String> {
     let (reader, mut writer) = io::pipe()?;
     writer.write_all(text)?;
     let name = format!("/dev/fd/{}", reader.as_raw_fd());
-    // SAFETY: between fork and exec, the new process makes one system call and allocates nothing.
-    unsafe {
-        command
-            .pre_exec(move || Ok(rustix::io::fcntl_setfd(&reader, rustix::io::FdFlags::empty())?));
-    }
+    inherit(command, reader);
     Ok(name)
 }
 

@@ -140,6 +140,33 @@ fn series_that_look_the_same_are_two() {
     assert_eq!(ids(&world), all[1..]);
 }
 
+/// Rules for the host and paths of one snapshot alone.
+#[test]
+fn rules_can_be_for_one_series() {
+    let (world, _) = five_versions(8);
+    let tree = world.tree();
+    for host in ["other", "other"] {
+        world.run(["backup".as_ref(), "--host".as_ref(), host.as_ref(), tree.as_os_str()]).exits(0);
+    }
+    let all = ids(&world);
+    world.say("forget --series-of latest").exits(2);
+    world.say("forget --series-of latest latest").exits(2);
+    world.say("forget --series-of latest --all-series --keep-last 1").exits(2);
+    world.say("forget --series-of ffffffff --keep-last 1").exits(1).warns("no snapshot is named");
+    assert_eq!(ids(&world), all);
+    world
+        .say("forget --series-of latest --keep-last 1")
+        .exits(0)
+        .says("5 snapshots stay: these rules are not for their host or paths")
+        .says("1 snapshot forgotten");
+    assert_eq!(ids(&world), [&all[..5], &all[6..]].concat());
+    // A forgotten one names its series, too.
+    world.say(&format!("forget {}", all[4])).exits(0);
+    world.say(&format!("forget --series-of {} --keep-last 2", all[4])).exits(0);
+    assert_eq!(ids(&world), [&all[2..4], &all[6..]].concat());
+    world.say("forget --all-series --keep-last 1").exits(0).says("1 snapshot forgotten");
+}
+
 #[test]
 fn the_calendar_shows_what_stays_and_what_goes() {
     let (world, _) = five_versions(7);

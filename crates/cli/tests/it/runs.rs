@@ -92,8 +92,10 @@ fn a_night_does_all_that_the_profile_says() {
     let world = with_profile(STEPS);
     say(&world, "status").exits(1).says("was never run here");
     let dry = say(&world, "run --dry-run").exits(0);
-    let steps: Vec<&str> = dry.out.lines().filter_map(|line| line.rsplit(' ').next()).collect();
+    let steps: Vec<&str> = dry.out.lines().filter_map(|line| line.split(' ').nth(3)).collect();
     assert_eq!(steps, ["backup", "forget", "prune", "replicate", "verify"]);
+    // What is typed by hand does what the run would do.
+    dry.says("strongroom --profile default forget --series-of SNAPSHOT\n");
     let run = say(&world, "run").exits(0);
     assert!(run.out.contains("profile default: all done"), "{}", run.out);
     say(
@@ -588,4 +590,108 @@ fn a_run_makes_nothing_anew_on_a_disk_that_is_not_mounted() {
     fs::remove_dir(world.repository()).unwrap();
     fs::rename(world.path("elsewhere"), world.repository()).unwrap();
     say(&world, "run").exits(0);
+}
+
+/// How many snapshots there are of a host and of a path that ends so.
+fn count_of(world: &World, host: &str, path: &str) -> usize {
+    let listed = say(world, "snapshots --json").exits(0).events("snapshot");
+    let is_one = |event: &&Value| {
+        let paths = event["paths"].as_array().unwrap();
+        event["host"] == host && paths.iter().any(|one| one.as_str().unwrap().ends_with(path))
+    };
+    listed.iter().filter(is_one).count()
+}
+
+const TWO_PROFILES: &str = r#"
+[default.backup]
+paths = ["~/tree"]
+host = "laptop"
+[default.forget]
+keep-last = 60
+[default.prune]
+
+[photos]
+extends = "default"
+[photos.backup]
+paths = ["~/photos"]
+[photos.forget]
+keep-last = 1
+"#;
+
+/// A world of two profiles, with three nights of the first, and two of another machine.
+fn two_profiles(photos: &str) -> World {
+    let world = with_profile(&TWO_PROFILES.replace("keep-last = 1\n", photos));
+    fs::create_dir(world.path("photos")).unwrap();
+    fs::write(world.path("photos/one"), "one").unwrap();
+    for _ in 0..3 {
+        say(&world, "run").exits(0);
+    }
+    for _ in 0..2 {
+        say(&world, "backup --host server").exits(0);
+    }
+    world
+}
+
+/// What is left of the profile's own nights, of those of `default`, and of those of the other machine.
+fn left(world: &World) -> [usize; 3] {
+    [("laptop", "/photos"), ("laptop", "/tree"), ("server", "/tree")]
+        .map(|(host, path)| count_of(world, host, path))
+}
+
+#[test]
+fn rules_of_a_run_are_for_what_its_own_backup_makes() {
+    let world = two_profiles("keep-last = 1\n");
+    say(&world, "--profile photos run").exits(0);
+    let run = say(&world, "--profile photos run").exits(0);
+    run.says("5 snapshots stay: these rules are not for their host or paths");
+    assert_eq!(left(&world), [1, 3, 2]);
+    // A run of the step alone: the last run that made a snapshot says which are its own.
+    say(&world, "--profile photos run backup").exits(0);
+    assert_eq!(left(&world), [2, 3, 2]);
+    say(&world, "--profile photos run forget prune").exits(0);
+    assert_eq!(left(&world), [1, 3, 2]);
+    // Also if that snapshot is forgotten meanwhile.
+    let photos = world.path("photos").display().to_string();
+    for _ in 0..2 {
+        say(&world, "--profile photos run backup").exits(0);
+    }
+    say(&world, &format!("forget --path {photos} latest")).exits(0);
+    say(&world, "--profile photos run forget").exits(0);
+    assert_eq!(left(&world), [1, 3, 2]);
+    // Nothing else is remembered: then nothing is forgotten, and that is said.
+    fs::remove_file(world.path(".local/state/strongroom/photos.json")).unwrap();
+    let run = say(&world, "--profile photos run forget").exits(1);
+    run.says("run `strongroom --profile photos run backup`").says("all-series = true");
+    assert_eq!(left(&world), [1, 3, 2]);
+}
+
+#[test]
+fn rules_of_a_run_are_for_all_if_the_profile_says_so() {
+    for (rules, expected) in [
+        ("keep-last = 1\nall-series = true\n", [1, 1, 1]),
+        ("keep-last = 1\nhost = \"server\"\n", [2, 3, 1]),
+        ("keep-last = 1\npath = \"~/tree\"\n", [2, 1, 1]),
+        ("keep-last = 1\nlabel = \"none\"\n", [2, 3, 2]),
+    ] {
+        let world = two_profiles(rules);
+        say(&world, "profile check").exits(0);
+        say(&world, "--profile photos run").exits(0);
+        let run = say(&world, "--profile photos run").exits(0);
+        assert!(!run.out.contains("not for their host"), "{}", run.out);
+        assert_eq!(left(&world), expected, "{rules}");
+        // A name puts aside the rules, and what is said about them.
+        if rules.contains("all-series") {
+            say(&world, "--profile photos forget --host server latest").exits(0);
+        }
+    }
+}
+
+/// A machine that makes no backups itself, and thins those of all others.
+#[test]
+fn rules_of_a_profile_without_a_backup_are_for_all() {
+    let world = two_profiles("keep-last = 1\n");
+    write_profile(&world, "[default.forget]\nkeep-last = 1\n[default.prune]\n");
+    say(&world, "run --dry-run").exits(0).says("strongroom --profile default forget\n");
+    say(&world, "run").exits(0);
+    assert_eq!(left(&world), [0, 1, 1]);
 }
