@@ -45,6 +45,16 @@ pub enum SourceError {
         /// The system's reason.
         error: io::Error,
     },
+    /// A file that says that it is empty was read, and did not end.
+    #[error(
+        "{path:?} says that it is empty, and did not end after {bytes} bytes: it was not stored"
+    )]
+    Endless {
+        /// Its path.
+        path: PathBuf,
+        /// How much of it was read.
+        bytes: u64,
+    },
     /// A program that shows the tree of another machine shows nothing of it.
     #[error("of the {files} files that the program says are in it, it shows none")]
     NothingShown {
@@ -87,6 +97,7 @@ impl SourceError {
             | Self::Changed { path, .. }
             | Self::Moved { path }
             | Self::Io { path, .. }
+            | Self::Endless { path, .. }
             | Self::UnknownKind { path, .. } => Some(path),
             Self::Pattern { file, .. } => file.as_deref(),
         }

@@ -9,6 +9,7 @@ use strongroom_base::Timestamp;
 use strongroom_catalog::Metadata;
 
 use crate::error::SourceError;
+use crate::file_system::{FileSystem, ZeroSize};
 use crate::inode;
 
 /// A regular file, open for reading.
@@ -22,6 +23,8 @@ pub struct SourceFile {
     stat: Statx,
     metadata: Metadata,
     position: u64,
+    /// It says 0 bytes, on a file system that says so of what it does not know.
+    has_unknown_size: bool,
 }
 
 /// A run of bytes that is stored; between extents are holes, which read as zeros.
@@ -52,8 +55,15 @@ impl AsFd for SourceFile {
 
 impl SourceFile {
     /// Takes an opened file; `stat` was read after that.
-    pub(crate) fn new(fd: OwnedFd, path: PathBuf, stat: Statx, metadata: Metadata) -> Self {
-        Self { fd, path, stat, metadata, position: 0 }
+    pub(crate) fn new(
+        fd: OwnedFd,
+        path: PathBuf,
+        stat: Statx,
+        metadata: Metadata,
+        file_system: FileSystem,
+    ) -> Self {
+        let has_unknown_size = stat.stx_size == 0 && file_system.zero_size == ZeroSize::Unknown;
+        Self { fd, path, stat, metadata, position: 0, has_unknown_size }
     }
 
     /// What it was when it was opened, without extended attributes.
@@ -67,6 +77,12 @@ impl SourceFile {
     /// Its path, for messages.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether its length is known only when it was read to its end. [`size`](Self::size) is 0 then,
+    /// and [`extents`](Self::extents) has none.
+    pub fn has_unknown_size(&self) -> bool {
+        self.has_unknown_size
     }
 
     /// Its length when it was opened.
@@ -108,7 +124,8 @@ impl SourceFile {
         let mtime = inode::timestamp_of(now.stx_mtime);
         // Not the metadata: a foreign tree may be known better than it is shown.
         let before = &self.stat;
-        let same = now.stx_size == before.stx_size
+        // The size may have become known by the reading.
+        let same = (self.has_unknown_size || now.stx_size == before.stx_size)
             && mtime == inode::timestamp_of(before.stx_mtime)
             && inode::timestamp_of(now.stx_ctime) == inode::timestamp_of(before.stx_ctime);
         let change = FileChange { size_before: before.stx_size, size: now.stx_size, mtime };

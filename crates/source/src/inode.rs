@@ -82,6 +82,12 @@ pub(crate) fn open_way(parent: impl AsFd, name: &CStr, follow: bool) -> Result<O
     rustix::fs::openat(parent, name, flags, Mode::empty())
 }
 
+/// Opens a name without the right to read it, for what can be asked about it.
+pub(crate) fn open_path(directory: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(directory, name, flags, Mode::empty())
+}
+
 /// Opens a directory for reading, or for what is below it if it may not be listed.
 pub(crate) fn open_directory_or_way(
     parent: impl AsFd,

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::file_system::FileSystem;
 use crate::foreign::ForeignRoot;
 use crate::inode::InodeId;
 
@@ -42,4 +43,6 @@ pub struct SourceOptions {
     /// walked, and no path is looked for. Numbers of inodes and devices mean nothing there, nor do
     /// this machine's names of users and groups.
     pub root: Option<ForeignRoot>,
+    /// What the metadata of all files is taken to prove; else each file system is asked. For tests.
+    pub file_system: Option<FileSystem>,
 }

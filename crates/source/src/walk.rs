@@ -22,12 +22,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{FileType, Statx};
+use rustix::fs::{FileType, Statx, StatxAttributes};
 use rustix::io::Errno;
 use strongroom_catalog::{DeviceNumber, Metadata};
 
 use crate::accounts::Accounts;
 use crate::error::SourceError;
+use crate::file_system::FileSystem;
 use crate::foreign::{Correction, Corrections};
 use crate::inode::{self, InodeFacts, InodeId};
 use crate::listing::Listing;
@@ -70,6 +71,8 @@ struct Context {
     /// What is known of the tree, if it is of another machine.
     foreign: Option<Corrections>,
     xattr_support: XattrSupport,
+    /// What is taken of all file systems.
+    file_system: Option<FileSystem>,
 }
 
 /// A name in an open directory.
@@ -97,6 +100,8 @@ struct Frame {
     /// `None` if it was given up, or could not be opened.
     place: Option<Arc<Place>>,
     id: InodeId,
+    file_system: FileSystem,
+    is_overlay: bool,
     listing: Arc<Listing>,
     /// The next name of the listing.
     next: usize,
@@ -140,6 +145,7 @@ impl TreeSource {
                 accounts,
                 foreign: options.root.as_ref().map(|root| root.corrections.clone()),
                 xattr_support: XattrSupport::default(),
+                file_system: options.file_system,
             }),
             frames: Vec::new(),
             open_from: 0,
@@ -284,8 +290,35 @@ impl TreeSource {
                     .problem_of(SourceError::UnknownKind { path: self.path().to_owned(), kind });
             }
         };
+        let own = self.own_file_system(&name, stat);
         let entry = EntryHandle::below(name.place, name.at, InodeFacts::of(stat));
+        let entry = match own {
+            Some(file_system) => entry.on(file_system),
+            None => entry,
+        };
         WalkEvent::Leaf { entry, kind }
+    }
+
+    /// What the metadata of a leaf proves, if that is not what its directory's does: something is
+    /// mounted on it, or it is of a layer of an overlay.
+    fn own_file_system(&self, name: &Name, stat: &Statx) -> Option<FileSystem> {
+        let directory = self.frames.last()?;
+        let is_of_it = inode::device_of(stat) == directory.id.device;
+        if is_of_it || self.context.file_system.is_some() {
+            return None;
+        }
+        let is_said = stat.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT);
+        let is_mounted = stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
+        if directory.is_overlay && !is_mounted {
+            // The layers are on several file systems. Those below may be images, as in systems that
+            // run from squashfs; an overlay does not say. Layers of containers are on one.
+            return Some(FileSystem { times_prove: false, ..directory.file_system });
+        }
+        if is_said && !is_mounted {
+            return None;
+        }
+        let file = inode::open_path(name.place.directory().ok()?, name.text()).ok()?;
+        Some(self.context.file_system_of(&file))
     }
 
     fn device_number(&self, stat: &Statx) -> DeviceNumber {
@@ -385,10 +418,19 @@ impl TreeSource {
             let error = SourceError::io(operation, self.path(), error);
             pending.push_back(WalkEvent::Problem { path: self.path().to_owned(), error });
         }
-        let place = self.place(Some(fd), self.path.len(), Arc::new(listing));
+        let id = InodeId::of(stat);
+        // Each file system is asked once for each place at which it begins.
+        let above = self.frames.last().filter(|above| above.id.device == id.device);
+        let (file_system, is_overlay) = match above {
+            Some(above) => (above.file_system, above.is_overlay),
+            None => (self.context.file_system_of(&fd), FileSystem::is_overlay(&fd)),
+        };
+        let place = self.place(Some(fd), self.path.len(), Arc::new(listing), file_system);
         self.push(Frame {
             place: Some(place.clone()),
-            id: InodeId::of(stat),
+            id,
+            file_system,
+            is_overlay,
             listing: place.listing.clone(),
             next: 0,
             path_bytes: self.path.len(),
@@ -422,14 +464,21 @@ impl TreeSource {
     /// Enters a directory that is not open, and of which only one event follows.
     fn enter_empty(&mut self, name: Option<Name>, stat: &Statx, event: WalkEvent) -> WalkEvent {
         let facts = InodeFacts::of(stat);
+        // It has no entry that is read.
+        let file_system = FileSystem::UNKNOWN;
         // It is identified by its name in its parent.
         let entry = match name {
             Some(name) => EntryHandle::below(name.place, name.at, facts),
-            None => EntryHandle::of(self.place(None, self.path.len(), Arc::default()), facts),
+            None => {
+                let place = self.place(None, self.path.len(), Arc::default(), file_system);
+                EntryHandle::of(place, facts)
+            }
         };
         self.push(Frame {
             place: None,
             id: facts.id,
+            file_system,
+            is_overlay: false,
             listing: Arc::default(),
             next: 0,
             path_bytes: self.path.len(),
@@ -442,9 +491,15 @@ impl TreeSource {
     }
 
     /// The directory whose path is the first `path_bytes` bytes of the walk's path.
-    fn place(&self, fd: Option<OwnedFd>, path_bytes: usize, listing: Arc<Listing>) -> Arc<Place> {
+    fn place(
+        &self,
+        fd: Option<OwnedFd>,
+        path_bytes: usize,
+        listing: Arc<Listing>,
+        file_system: FileSystem,
+    ) -> Arc<Place> {
         let (path, context) = (self.path[..path_bytes].to_vec(), self.context.clone());
-        Arc::new(Place { fd, path, listing, context })
+        Arc::new(Place { fd, path, listing, context, file_system })
     }
 
     fn push(&mut self, frame: Frame) {
@@ -468,8 +523,8 @@ impl TreeSource {
         let through_child = child.and_then(|fd| inode::open_same(fd, c"..", false, parent.id));
         match through_child.or_else(|| self.open_from_root(last)) {
             Some(fd) => {
-                let Frame { path_bytes, listing, .. } = &self.frames[last];
-                let place = self.place(Some(fd), *path_bytes, listing.clone());
+                let Frame { path_bytes, listing, file_system, .. } = &self.frames[last];
+                let place = self.place(Some(fd), *path_bytes, listing.clone(), *file_system);
                 self.frames[last].place = Some(place);
             }
             None => {
@@ -546,6 +601,11 @@ impl Context {
             metadata.ctime = known.ctime.unwrap_or(metadata.ctime);
         }
         metadata
+    }
+
+    /// What the metadata of an open file proves.
+    fn file_system_of(&self, file: &OwnedFd) -> FileSystem {
+        self.file_system.unwrap_or_else(|| FileSystem::of(file))
     }
 
     /// What an entry was, if it is not shown so.

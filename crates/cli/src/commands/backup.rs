@@ -96,6 +96,7 @@ impl ExcludeArgs {
             file_bytes_max: self.exclude_larger_than,
             skip_inodes: Vec::new(),
             root: None,
+            file_system: None,
         }
     }
 }

@@ -13,6 +13,7 @@ use strongroom_catalog::{Metadata, Xattr};
 
 use crate::error::SourceError;
 use crate::file::{self, SourceFile};
+use crate::file_system::{FileSystem, ZeroSize};
 use crate::inode::{self, InodeFacts};
 use crate::listing::Listing;
 use crate::xattr::Bearer;
@@ -30,6 +31,7 @@ pub struct EntryHandle {
     /// Which of the names in that place; `None` for the place itself.
     name: Option<usize>,
     facts: InodeFacts,
+    file_system: FileSystem,
 }
 
 /// A directory that the walk has opened.
@@ -41,6 +43,7 @@ pub(super) struct Place {
     pub(super) path: Vec<u8>,
     pub(super) listing: Arc<Listing>,
     pub(super) context: Arc<Context>,
+    pub(super) file_system: FileSystem,
 }
 
 impl Place {
@@ -53,12 +56,19 @@ impl Place {
 impl EntryHandle {
     /// The entry under one of the names of a place.
     pub(super) fn below(place: Arc<Place>, name: usize, facts: InodeFacts) -> Self {
-        Self { place, name: Some(name), facts }
+        let file_system = place.file_system;
+        Self { place, name: Some(name), facts, file_system }
+    }
+
+    /// The same entry, on a file system of its own that is mounted on it.
+    pub(super) fn on(self, file_system: FileSystem) -> Self {
+        Self { file_system, ..self }
     }
 
     /// The place itself.
     pub(super) fn of(place: Arc<Place>, facts: InodeFacts) -> Self {
-        Self { place, name: None, facts }
+        let file_system = place.file_system;
+        Self { place, name: None, facts, file_system }
     }
 
     /// Its name; empty for `/`.
@@ -99,6 +109,17 @@ impl EntryHandle {
         self.facts.size
     }
 
+    /// What its metadata proves.
+    pub fn file_system(&self) -> FileSystem {
+        self.file_system
+    }
+
+    /// Whether it is a regular file whose length is known only when it was read to its end.
+    pub fn has_unknown_size(&self) -> bool {
+        let is_file = self.facts.kind() == FileType::RegularFile;
+        is_file && self.facts.size == 0 && self.file_system.zero_size == ZeroSize::Unknown
+    }
+
     /// Opens the regular file that it is.
     ///
     /// # Errors
@@ -112,7 +133,7 @@ impl EntryHandle {
         let (directory, name) = self.directory_and_name()?;
         let (fd, stat) = file::open(directory, name, &path)?;
         let metadata = self.place.context.metadata(&InodeFacts::of(&stat), || self.path());
-        Ok(SourceFile::new(fd, path, stat, metadata))
+        Ok(SourceFile::new(fd, path, stat, metadata, self.file_system))
     }
 
     /// Its extended attributes, sorted by name; a regular file is not opened for that. They change

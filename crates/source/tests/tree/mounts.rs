@@ -6,7 +6,7 @@ use std::process::Command;
 
 use strongroom_source::{
     DirectoryId, ExcludeReason, SourceOptions, Target, TargetError, TargetOptions, TreeSource,
-    WalkEvent,
+    WalkEvent, ZeroSize,
 };
 
 use crate::kinds::is_root;
@@ -111,4 +111,24 @@ fn there_and_back_on_tmpfs() {
     let outcome = crate::copy::copy(from.path(), folder.path());
     assert_eq!(outcome.problems, Vec::<String>::new());
     crate::compare::assert_same(from.path(), &crate::copy::copied(from.path(), folder.path()));
+}
+
+/// A single file may be on a file system of its own.
+#[test]
+fn a_mounted_file_is_judged_by_its_own_file_system() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["a", "mounted", "z"] {
+        fs::write(folder.path().join(name), "").unwrap();
+    }
+    let arguments = ["--bind", "/proc/sys/kernel/ostype"];
+    let Some(_bind) = Mounted::new(&arguments, &folder.path().join("mounted")) else { return };
+    let source = TreeSource::open(&[folder.path().into()], &SourceOptions::default()).unwrap();
+    let mut zero_sizes = Vec::new();
+    for event in source {
+        if let WalkEvent::Leaf { entry, .. } = event {
+            zero_sizes.push(entry.file_system().zero_size);
+        }
+    }
+    let expected = [ZeroSize::Empty, ZeroSize::MadeUp { name: "proc" }, ZeroSize::Empty];
+    assert_eq!(zero_sizes, expected);
 }
