@@ -25,6 +25,7 @@ mod totals;
 mod trees;
 mod walker;
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -112,8 +113,8 @@ pub struct BackupOutcome {
     /// The snapshot that this machine made last, and its sequence, if it is missing and no collection
     /// removed it: an older copy of the repository may be in its place.
     pub rolled_back: Option<(SnapshotId, u64)>,
-    /// Files that equal the parent's. They were not opened, unless they had changed so shortly
-    /// before the parent was made that their times prove nothing.
+    /// Files that equal the parent's. They were not opened, unless their times prove nothing: by their
+    /// file system, or because they had changed shortly before the parent was made.
     pub files_unchanged: u64,
     /// Files that the parent did not have.
     pub files_new: u64,
@@ -257,6 +258,7 @@ fn backup_in_session(
         force: options.force,
         as_made: options.as_made.as_ref(),
         racy: parent.map(RacyTimes::of),
+        made_up: BTreeSet::new(),
         cancel,
         queue: Queue::new(repository.limits.ahead_bytes_max),
     };

@@ -19,6 +19,8 @@ use crate::error::EngineError;
 
 /// Files that are being read at most. Each holds its directory open.
 pub const AHEAD_FILES: usize = 128;
+/// A file of unknown length has at most this many bytes: a stream without an end is no file.
+const UNKNOWN_BYTES_MAX: u64 = 16 << 30;
 /// Pieces of one file that wait to be taken, beside the one at hand.
 const WAITING_MAX: usize = 2;
 
@@ -188,6 +190,9 @@ fn read_content(
     cancel: &Cancel,
     give: &mut Give<'_>,
 ) -> Result<(), EngineError> {
+    if file.has_unknown_size() {
+        return read_to_end(file, cutter, cancel, give);
+    }
     let mut at = 0;
     for extent in file.extents() {
         let extent = extent?;
@@ -213,4 +218,24 @@ fn read_content(
         give.give(Reading::Hole(file.size() - at))?;
     }
     Ok(())
+}
+
+/// Reads a file whose length no one says.
+fn read_to_end(
+    file: &SourceFile,
+    cutter: &StreamCutter,
+    cancel: &Cancel,
+    give: &mut Give<'_>,
+) -> Result<(), EngineError> {
+    let mut at = 0;
+    let mut read = |buffer: &mut [u8]| {
+        cancel.check()?;
+        let count = file.read_at(at, buffer)?;
+        at += count as u64;
+        if at > UNKNOWN_BYTES_MAX {
+            return Err(SourceError::Endless { path: file.path().to_owned(), bytes: at }.into());
+        }
+        Ok((count, count < buffer.len()))
+    };
+    cutter.cut(u64::MAX, &mut read, &mut |piece| give.give(Reading::Data(piece)))
 }

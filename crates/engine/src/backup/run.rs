@@ -6,7 +6,7 @@
 //!                      └ no ─▶ readers ─────▶   (in the order of the walk)
 //! ```
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
@@ -16,7 +16,7 @@ use strongroom_base::{Cancel, Monitor};
 use strongroom_catalog::tree::find_entry;
 use strongroom_catalog::{Entry, EntryKind, Metadata, Recipe, Snapshot, TreeReader, Xattr};
 use strongroom_repository::ChunkReader;
-use strongroom_source::{EntryHandle, LeafKind, WalkEvent};
+use strongroom_source::{EntryHandle, InodeId, LeafKind, WalkEvent, ZeroSize};
 
 use super::as_made::AsMade;
 use super::links::Joined;
@@ -54,6 +54,8 @@ pub struct Run<'r, 'w> {
     pub as_made: Option<&'r AsMade>,
     /// Times of change for which the parent is no proof.
     pub racy: Option<RacyTimes>,
+    /// Devices of which it was reported that files that say 0 bytes are stored as empty ones.
+    pub made_up: BTreeSet<u64>,
     /// The request to stop.
     pub cancel: &'r Cancel,
 }
@@ -160,7 +162,7 @@ impl<'r> Run<'r, '_> {
         let same = found
             .filter(|found| found.entry().metadata.same_version_as(&metadata))
             // Another program's tree has no times that prove anything.
-            .filter(|_| self.as_made.is_none() && !self.is_racy(&metadata));
+            .filter(|_| self.as_made.is_none() && !self.is_racy(entry, &metadata));
         metadata.xattrs = match same {
             Some(same) => same.entry().metadata.xattrs.clone(),
             None => self.xattrs(entry),
@@ -218,11 +220,13 @@ impl<'r> Run<'r, '_> {
     }
 
     /// Notes a given path that is no directory. Reports one that is empty and was not before, and one
-    /// that cannot have content: most likely something else was meant.
-    fn note_source(&mut self, kind: &LeafKind, size: u64, before: Option<&Entry>) {
+    /// that cannot have content: most likely something else was meant. A file without a size is noted
+    /// when it was read.
+    fn note_source(&mut self, kind: &LeafKind, size: Option<u64>, before: Option<&Entry>) {
         if self.tally.sources.is_inside() {
             return self.tally.sources.something();
         }
+        let Some(size) = size else { return };
         let had_bytes =
             before.and_then(Entry::content).is_some_and(|content| content.stream_bytes() > 0);
         // A list of paths may have a link beside what it leads to.
@@ -257,13 +261,20 @@ impl<'r> Run<'r, '_> {
         let (name, mut metadata) = (entry.name().to_vec(), entry.metadata());
         let before = directory.find(&name, self.tally.monitor);
         self.tally.sources.name(depth, &name);
-        self.note_source(&kind, metadata.size, before.map(TreeReader::entry));
+        let has_unknown_size = entry.has_unknown_size();
+        let size = (!has_unknown_size).then_some(metadata.size);
+        self.note_source(&kind, size, before.map(TreeReader::entry));
         if let Some(made) = self.as_made {
             return self.leaf_as_made(made, before.map(TreeReader::entry).cloned(), entry, kind);
         }
-        let same_version = before
-            .filter(|before| !self.force && before.entry().metadata.same_version_as(&metadata));
-        let same = same_version.filter(|_| !self.is_racy(&metadata));
+        self.note_made_up(&entry, &kind, &metadata);
+        let is_same_version = |before: &Metadata| match has_unknown_size {
+            true => before.same_version_as(&Metadata { size: before.size, ..metadata.clone() }),
+            false => before.same_version_as(&metadata),
+        };
+        let same_version =
+            before.filter(|before| !self.force && is_same_version(&before.entry().metadata));
+        let same = same_version.filter(|_| !has_unknown_size && !self.is_racy(&entry, &metadata));
         let racy = same_version.is_some() && same.is_none();
         if let Some(same) = same {
             metadata.xattrs.clone_from(&same.entry().metadata.xattrs);
@@ -296,7 +307,9 @@ impl<'r> Run<'r, '_> {
                 Joined::ToCome => {
                     let (path, before) = (self.path.clone(), Some(content.clone()));
                     let metadata = Box::new(metadata);
-                    let file = NewFile { name, path, metadata, before, racy, is_same: true };
+                    let (is_same, has_unknown_size) = (true, false);
+                    let file =
+                        NewFile { name, path, metadata, before, racy, has_unknown_size, is_same };
                     return Ok(Step::Link(file, entry));
                 }
             };
@@ -312,7 +325,9 @@ impl<'r> Run<'r, '_> {
         let before = before.and_then(|before| before.entry().content()).cloned();
         let path = self.path.clone();
         let metadata = Box::new(metadata);
-        Ok(self.read(entry, NewFile { name, path, metadata, before, racy, is_same: false }))
+        let is_same = false;
+        let file = NewFile { name, path, metadata, before, racy, has_unknown_size, is_same };
+        Ok(self.read(entry, file))
     }
 
     /// A leaf that another program shows. That program says whether its content changed; all else is
@@ -344,7 +359,9 @@ impl<'r> Run<'r, '_> {
                 Joined::As(linked) => linked.content,
                 Joined::ToCome => {
                     let (path, metadata) = (self.path.clone(), Box::new(metadata));
-                    let file = NewFile { name, path, metadata, before, racy: false, is_same: true };
+                    let (racy, has_unknown_size, is_same) = (false, false, true);
+                    let file =
+                        NewFile { name, path, metadata, before, racy, has_unknown_size, is_same };
                     return Ok(Step::Link(file, entry));
                 }
             };
@@ -354,22 +371,38 @@ impl<'r> Run<'r, '_> {
             return Ok(Step::Entry(Box::new(Entry { name, kind, metadata })));
         }
         let (path, metadata) = (self.path.clone(), Box::new(metadata));
-        let file = NewFile { name, path, metadata, before, racy: false, is_same: false };
+        let (racy, has_unknown_size, is_same) = (false, entry.has_unknown_size(), false);
+        let file = NewFile { name, path, metadata, before, racy, has_unknown_size, is_same };
         Ok(self.read(entry, file))
     }
 
     /// A file that is to be read, unless another name of it is being read already.
     fn read(&mut self, entry: EntryHandle, file: NewFile) -> Step {
-        let bytes = file.metadata.size;
+        let bytes = if file.has_unknown_size { u64::MAX } else { file.metadata.size };
         match self.trees.links().is_begun(&file.metadata) {
             true => Step::Link(file, entry),
             false => Step::File(file, self.readers.begin(entry, bytes)),
         }
     }
 
-    /// True if the parent's times do not prove that an entry is unchanged.
-    fn is_racy(&self, metadata: &Metadata) -> bool {
-        self.racy.is_some_and(|racy| racy.may_hide_a_change(metadata))
+    /// True if times do not prove that an entry is unchanged: those of its file system, or those of
+    /// the parent.
+    fn is_racy(&self, entry: &EntryHandle, metadata: &Metadata) -> bool {
+        let is_racy = |racy: RacyTimes| racy.may_hide_a_change(metadata);
+        !entry.file_system().times_prove || self.racy.is_some_and(is_racy)
+    }
+
+    /// Reports, once for each mount, that a file may have content and is stored without.
+    fn note_made_up(&mut self, entry: &EntryHandle, kind: &LeafKind, metadata: &Metadata) {
+        let ZeroSize::MadeUp { name } = entry.file_system().zero_size else { return };
+        let is_it = *kind == LeafKind::File && metadata.size == 0;
+        if is_it && self.made_up.insert(metadata.device) {
+            let message = format!(
+                "files of {name} say that they are empty even if they have content, and are stored as \
+                 empty files: exclude them, or store one with `strongroom backup --stdin`"
+            );
+            self.tally.problem(&mount_of(&self.path, metadata.device), &message);
+        }
     }
 
     /// Whether every chunk that a recipe needs still exists.
@@ -454,6 +487,13 @@ fn was_there(parents: &mut [ParentDirectory<'_>], path: &Path, monitor: &dyn Mon
         EntryKind::File { content } => content.stream_bytes() > 0,
         _ => true,
     })
+}
+
+/// The highest directory above a path on the same device, or the path.
+fn mount_of(path: &Path, device: u64) -> PathBuf {
+    let is_on_it = |path: &&Path| InodeId::of_path(path).is_ok_and(|id| id.device == device);
+    let above = path.ancestors().skip(1).take_while(is_on_it).last();
+    above.unwrap_or(path).to_owned()
 }
 
 /// What a step holds: files under way, and bytes of them.

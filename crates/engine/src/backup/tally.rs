@@ -8,7 +8,7 @@ use strongroom_catalog::SnapshotStats;
 use strongroom_repository::WriteStats;
 use strongroom_source::{ExcludeReason, SourceError};
 
-use super::sources::Sources;
+use super::sources::{EMPTIED, Sources};
 use super::totals::Totals;
 
 /// Counts and reports.
@@ -89,6 +89,13 @@ impl<'r> Tally<'r> {
         // What was removed meanwhile is not expected any more.
         if !matches!(error, SourceError::Vanished { .. }) {
             self.sources.unread(path.as_os_str().as_bytes(), was_there);
+        }
+    }
+
+    /// A file was read whose length was not known before. If it was given, it is expected to have some.
+    pub fn was_read(&mut self, path: &Path, bytes: u64, had_bytes: bool) {
+        if self.sources.leaf(path.as_os_str().as_bytes(), bytes == 0, !had_bytes) {
+            self.problem(path, EMPTIED);
         }
     }
 

@@ -69,8 +69,10 @@ pub struct NewFile {
     pub metadata: Box<Metadata>,
     /// Its content in the parent.
     pub before: Option<Recipe>,
-    /// It is read only because the parent's times are no proof that it did not change.
+    /// It is read only because its times, or its size, are no proof that it did not change.
     pub racy: bool,
+    /// Whether it is empty is known only when it was read.
+    pub has_unknown_size: bool,
     /// It did not change: it is stored as another name of it, which is being read.
     pub is_same: bool,
 }
@@ -278,6 +280,9 @@ impl<'r, 'w> Trees<'r, 'w> {
         content: Recipe,
         tally: &mut Tally<'_>,
     ) -> Result<(), EngineError> {
+        if file.has_unknown_size {
+            tally.was_read(&file.path, content.stream_bytes(), file.had_content());
+        }
         *match &file.before {
             None => &mut tally.counted.new,
             Some(before) if file.is_same || file.racy && *before == content => {

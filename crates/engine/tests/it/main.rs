@@ -17,6 +17,7 @@ mod deltas;
 mod domains;
 mod endings;
 mod faults;
+mod file_systems;
 mod forgetting;
 mod holds;
 mod hostile;
