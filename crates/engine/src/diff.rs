@@ -2,13 +2,14 @@
 //!
 //! Both sides yield their entries sorted by name and are merged, directory by directory. Two
 //! subtrees of snapshots with the same recipe are the same and are not read. A file of the machine
-//! is read only if its size is that of the snapshot's and its times leave a doubt.
+//! is read only if its size is that of the snapshot's, and its times or its file system leave a doubt.
 
 mod content;
 mod side;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,7 @@ use strongroom_arena::CacheLimits;
 use strongroom_base::{Cancel, Monitor, Problem, Progress, Severity};
 use strongroom_catalog::{DeviceNumber, Metadata, Snapshot};
 use strongroom_repository::{ChunkReader, Repository, RepositoryError};
+use strongroom_source::{EntryHandle, ZeroSize};
 
 use crate::error::EngineError;
 use side::{Item, Named, Side};
@@ -202,6 +204,7 @@ pub fn diff(
         cancel,
         progress: Progress::default(),
         outcome: DiffOutcome::default(),
+        made_up: BTreeSet::new(),
     };
     differ.run()?;
     Ok(differ.outcome)
@@ -235,6 +238,8 @@ struct Differ<'d, 'r> {
     cancel: &'d Cancel,
     progress: Progress,
     outcome: DiffOutcome,
+    /// Devices of which it was reported that files that say 0 bytes are not compared.
+    made_up: BTreeSet<u64>,
 }
 
 impl Differ<'_, '_> {
@@ -403,16 +408,28 @@ impl Differ<'_, '_> {
             return Ok(before.node.kind != after.node.kind);
         }
         let (old, new) = (&before.node.metadata, &after.node.metadata);
-        if old.size != new.size {
+        let live = usize::from(after.content.is_none());
+        let live = self.sides[live].live();
+        if let Some(live) = live
+            && let ZeroSize::MadeUp { name } = live.file_system().zero_size
+            && live.size() == 0
+        {
+            self.note_made_up(live.metadata().device, name);
+            return Ok(false);
+        }
+        let has_unknown_size = live.is_some_and(EntryHandle::has_unknown_size);
+        if old.size != new.size && !has_unknown_size {
             return Ok(true);
         }
+        let is_proof = live.is_none_or(|live| live.file_system().times_prove) && !has_unknown_size;
         let same = match (&before.content, &after.content) {
             (Some(before), Some(after)) => content::same_recipes([before, after], self.readers),
             (Some(recipe), None) | (None, Some(recipe)) => {
                 // If anything of a file changed and its inode is the same, it has another `ctime`;
                 // a copy has its own `ctime` in any case.
                 let same_inode = (old.inode, old.device) == (new.inode, new.device);
-                let doubt = old.mtime != new.mtime || (same_inode && old.ctime != new.ctime);
+                let doubt =
+                    !is_proof || old.mtime != new.mtime || (same_inode && old.ctime != new.ctime);
                 if !doubt && !self.options.content {
                     return Ok(false);
                 }
@@ -441,6 +458,15 @@ impl Differ<'_, '_> {
                 Ok(false)
             }
             Err(error) => Err(error),
+        }
+    }
+
+    /// Reports, once for each file system, that files of it are not compared.
+    fn note_made_up(&mut self, device: u64, name: &str) {
+        if self.made_up.insert(device) {
+            self.outcome.problems += 1;
+            let message = format!("files of {name} say that they are empty, and were not compared");
+            report(self.monitor, Severity::Warning, &self.full_path(), &message);
         }
     }
 

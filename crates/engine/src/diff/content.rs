@@ -120,7 +120,11 @@ pub fn same_as_file(
     reader: &ChunkReader,
     cancel: &Cancel,
 ) -> Result<bool, EngineError> {
-    if recipe.stream_bytes() != file.size() {
+    let bytes = recipe.stream_bytes();
+    if bytes != file.size() && !file.has_unknown_size() {
+        return Ok(false);
+    }
+    if file.has_unknown_size() && file.read_at(bytes, &mut [0])? > 0 {
         return Ok(false);
     }
     let mut recipe = RecipeReader::new(recipe, reader);

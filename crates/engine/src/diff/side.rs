@@ -133,6 +133,14 @@ impl<'r> Side<'r> {
         }
     }
 
+    /// The entry of the machine that was yielded last.
+    pub fn live(&self) -> Option<&EntryHandle> {
+        match self {
+            Self::Snapshot(_) => None,
+            Self::Directory(side) => Some(side.last()),
+        }
+    }
+
     /// Opens the file that was yielded last.
     pub fn open_file(&self) -> Result<SourceFile, EngineError> {
         match self {

@@ -2,14 +2,13 @@
 //! the snapshot of its own; and with the files of this machine that have not changed since.
 
 use std::collections::HashSet;
-use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use strongroom_arena::CacheLimits;
 use strongroom_base::{Cancel, Monitor};
-use strongroom_catalog::{Entry, Metadata, Recipe, RecipeReader, Snapshot};
+use strongroom_catalog::{Entry, Recipe, RecipeReader, Snapshot};
 use strongroom_repository::{
     ChunkReader, Found, Repository, RepositoryError, SnapshotEvent, false_if_unreadable,
 };
@@ -261,8 +260,8 @@ impl Run<'_> {
         path: &[u8],
         restored: &dyn Fn() -> Result<String, EngineError>,
     ) -> Result<(), EngineError> {
-        let file = match live::open_unchanged(&super::as_path(path), &entry.metadata) {
-            Live::Unchanged(file) => file,
+        let live = match live::open_unchanged(&super::as_path(path), &entry.metadata) {
+            Live::Unchanged(live) => live,
             Live::Changed => return count(&mut self.compared.source.changed),
             Live::Gone => return count(&mut self.compared.source.gone),
             Live::Unreadable(why) => {
@@ -270,10 +269,15 @@ impl Run<'_> {
                 return Ok(());
             }
         };
-        let read = |offset: u64, buffer: &mut [u8]| file.read_exact_at(buffer, offset);
-        let stored = |offset: u64| live::next_stored(&file, offset);
+        let read = |offset: u64, buffer: &mut [u8]| live.file.read_exact_at(buffer, offset);
+        let stored = |offset: u64| live.next_stored(offset);
         let size = entry.metadata.size;
-        let difference = match self.first_difference(content, size, (&read, &stored), false) {
+        let compared = self.first_difference(content, size, (&read, &stored), false);
+        let compared = compared.and_then(|difference| match difference {
+            None if !live.ends_at(size).map_err(Failure::File)? => Ok(Some(size)),
+            difference => Ok(difference),
+        });
+        let difference = match compared {
             Ok(difference) => difference,
             Err(Failure::File(error)) => {
                 self.cannot_read_source(path, error.to_string());
@@ -281,10 +285,13 @@ impl Run<'_> {
             }
             Err(Failure::Drill(error)) => return Err(error),
         };
-        if !is_still(&file, &entry.metadata) {
+        if !live.is_still(&entry.metadata) {
             return count(&mut self.compared.source.changed);
         }
         let Some(offset) = difference else { return count(&mut self.compared.source.same) };
+        if !live.proves_rot {
+            return count(&mut self.compared.source.changed);
+        }
         self.compared.source.different += 1;
         let source = hash(size, &read, self.cancel)?;
         self.find(path, FindingKind::SourceDiffers { offset, source, restored: restored()? });
@@ -338,11 +345,6 @@ impl Run<'_> {
 fn count(counter: &mut u64) -> Result<(), EngineError> {
     *counter += 1;
     Ok(())
-}
-
-/// Whether a file is still what it was when it was backed up.
-fn is_still(file: &File, metadata: &Metadata) -> bool {
-    file.metadata().is_ok_and(|now| live::is_same_version(&now, metadata))
 }
 
 /// Fills a buffer from a place in a file. False if the file ends before.
@@ -447,7 +449,7 @@ mod tests {
         fs::copy(&second, &copy).unwrap();
         fs::rename(&copy, &second).unwrap();
         for (path, time) in [&second, folder].into_iter().zip(times) {
-            File::open(path).unwrap().set_modified(time).unwrap();
+            fs::File::open(path).unwrap().set_modified(time).unwrap();
         }
         let path = names[1].to_str().unwrap().as_bytes();
         assert_eq!(found(2), [DrillFinding::new(path, FindingKind::NotLinked)]);

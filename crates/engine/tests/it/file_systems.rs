@@ -4,8 +4,11 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use strongroom_base::{Silent, Timestamp};
-use strongroom_engine::{BackupOptions, BackupOutcome, cat};
+use strongroom_base::{Cancel, Silent, Timestamp};
+use strongroom_engine::{
+    BackupOptions, BackupOutcome, DiffOptions, DiffSide, DrillAmount, DrillOptions, cat, diff,
+    drill,
+};
 use strongroom_source::{
     Correction, Corrections, FileSystem, ForeignRoot, SourceOptions, ZeroSize,
 };
@@ -116,4 +119,42 @@ fn what_the_kernel_makes_up_is_stored_as_empty_and_reported_once() {
     assert_eq!(problem.path.as_deref(), Some(Path::new("/proc")));
     assert!(problem.message.contains("files of proc say that they are empty"), "{problem:?}");
     assert_eq!(outcome.snapshot.stats.problems, 1);
+}
+
+/// No comparison says that it is the same.
+#[test]
+fn what_the_kernel_makes_up_is_not_compared() {
+    let world = World::bare(65);
+    let outcome = run(&world.open(), &of(&world, &[MADE_UP], None), &Silent).unwrap();
+    let (repository, snapshot) = (world.open(), &outcome.snapshot);
+    let sides = (
+        DiffSide::Snapshot { snapshot, path: MADE_UP.as_bytes() },
+        DiffSide::Directory(Path::new(MADE_UP)),
+    );
+    for content in [false, true] {
+        let listener = Listener::new();
+        let options = DiffOptions { content };
+        let cancel = Cancel::new();
+        let found =
+            diff(&repository, sides.0, sides.1, options, &mut |_| Ok(()), &listener, &cancel);
+        assert_eq!(found.unwrap().problems, 1);
+        let [problem] = &listener.problems()[..] else { panic!("{:?}", listener.problems()) };
+        assert!(problem.message.contains("were not compared"), "{problem:?}");
+    }
+    let options = DrillOptions {
+        path: Vec::new(),
+        amount: DrillAmount::Percent(100),
+        seed: None,
+        scratch: world.folder.path().to_owned(),
+        host: "host".to_owned(),
+        keep: false,
+        source: true,
+        record: false,
+        workers: 2,
+    };
+    let drilled =
+        drill(&repository, snapshot, &options, &|_| None, &Silent, &Cancel::new()).unwrap();
+    assert_eq!(drilled.source.same, 0);
+    // The kernel may have made it again, with another time.
+    assert_eq!(drilled.source.unreadable + drilled.source.changed, 1);
 }
