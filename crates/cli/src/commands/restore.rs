@@ -90,7 +90,8 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
             delete: args.delete,
             patch: args.patch,
         },
-        kept: context.kept_files(&args.replicas),
+        // They are looked for only then: one may be on a disk that does not answer.
+        kept: if args.delete { context.kept_files(&args.replicas) } else { Vec::new() },
         dry_run: args.dry_run,
         verify: args.verify,
         workers: args.threads.unwrap_or_else(restore_threads),
