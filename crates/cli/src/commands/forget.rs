@@ -63,7 +63,7 @@ pub struct Args {
     #[arg(long, short = 'n')]
     dry_run: bool,
     /// Show which days have snapshots that stay, and which have some that go
-    #[arg(long, requires = "rules")]
+    #[arg(long, requires = "rules", conflicts_with_all = NO_RULES)]
     calendar: bool,
     /// Forget even if no snapshot is left, of all or of a host and its paths
     #[arg(long)]
@@ -77,7 +77,7 @@ pub struct Args {
     #[arg(long, conflicts_with_all = NO_RULES, conflicts_with = "series_of")]
     all_series: bool,
     /// Keep what put-only keys stored for at least so long after it was first seen, such as 3d
-    #[arg(long, value_name = "DURATION", requires = "rules", value_parser = spans::parse, default_value = "3d")]
+    #[arg(long, value_name = "DURATION", requires = "rules", conflicts_with_all = NO_RULES, value_parser = spans::parse, default_value = "3d")]
     quarantine: i64,
     #[command(flatten)]
     narrowing: NarrowingArgs,

@@ -65,7 +65,8 @@ fn a_backup_without_arguments_does_what_the_profile_says() {
 
 #[test]
 fn what_is_typed_comes_before_the_profile() {
-    let world = with_profiles(USUAL);
+    let rules = "keep-daily = 7\nquarantine = \"1d\"\ncalendar = true\n";
+    let world = with_profiles(&USUAL.replace("keep-daily = 7\n", rules));
     let typed = format!("backup {} --label typed", world.path("passphrase").display());
     bare(&world, &typed).exits(0);
     let list = bare(&world, "snapshots --json").exits(0).out;
