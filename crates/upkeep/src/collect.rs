@@ -391,11 +391,13 @@ impl Collector<'_> {
         // So does what an earlier verdict took and is there again, unless the owner keeps it.
         let listed = self.snapshot_names()?;
         let is_there = |id| repository.backend().size(&snapshot_object(id)).is_ok();
-        let again = collections.taken().filter(|taken| {
-            let is_let_go = list.wishes.let_go(collections, taken.id);
-            listed.contains(&taken.id) && is_let_go && is_there(taken.id)
+        let mut again: Vec<&Forgotten> = collections.taken().collect();
+        again.retain(|taken| {
+            listed.contains(&taken.id) && list.wishes.let_go(collections, taken.id)
         });
-        let removed = removed.chain(again.cloned());
+        // They are asked for in an order that does not depend on a table, so that a schedule replays.
+        again.sort_unstable_by_key(|taken| taken.id);
+        let removed = removed.chain(again.into_iter().filter(|taken| is_there(taken.id)).cloned());
         let snapshots = going(&list, removed, &goes, repository.limits.plan_snapshots_bytes_max);
         Ok((Selection { snapshots, slots }, worth))
     }
