@@ -239,21 +239,28 @@ impl Context {
         Ok(())
     }
 
-    /// The folders and files of this machine that the repository consists of, and its replicas as far as
-    /// this user's programs know them: they are not backed up.
-    pub fn own_files(&self) -> Vec<PathBuf> {
+    /// The folders of replicas below these paths, as far as this user's programs know them: they are not
+    /// backed up. What lies elsewhere is not looked at: it may be on a disk that does not answer.
+    pub fn replicas_below(&self, paths: &[PathBuf]) -> Vec<PathBuf> {
         let Ok(place) = self.place() else { return Vec::new() };
-        let replicas = used_places::replicas_of(&place);
-        std::iter::once(place).chain(replicas).flat_map(|place| place.files()).collect()
+        let absolute = paths.iter().filter_map(|path| std::path::absolute(path).ok());
+        let leading_to = paths.iter().filter_map(|path| path.canonicalize().ok());
+        let tops: Vec<PathBuf> = absolute.chain(leading_to).collect();
+        let is_below = |place: &Place| match place {
+            Place::Folder(folder) => tops.iter().any(|top| folder.starts_with(top)),
+            Place::Remote(_) => false,
+        };
+        let replicas = used_places::replicas_of(&place).into_iter().filter(is_below);
+        replicas.flat_map(|place| place.files()).filter(|path| path.is_dir()).collect()
     }
 
-    /// The same, of all repositories that this user's programs know, and of these places: a restore does not
-    /// remove them.
+    /// The folders and files of this machine that the repository consists of, those of all places that this
+    /// user's programs know, and of these replicas: a restore does not remove them.
     pub fn kept_files(&self, replicas: &ReplicaArgs) -> Vec<PathBuf> {
         let given = replicas.places();
         let given = given.iter().filter_map(|text| parse_place(text).ok());
-        let others = used_places::all().into_iter().chain(given).flat_map(|place| place.files());
-        self.own_files().into_iter().chain(others).collect()
+        let places = self.place().into_iter().chain(used_places::all()).chain(given);
+        places.flat_map(|place| place.files()).collect()
     }
 
     /// Fails if a text names the place of the repository itself, or a part of it.

@@ -104,9 +104,9 @@ impl ExcludeArgs {
 /// Stores it.
 pub fn run(context: &Context, mut args: Args) -> Result<ExitCode, CliError> {
     let mut source = args.exclude.clone().resolve();
-    let own = context.own_files().into_iter().filter(|path| path.is_dir());
-    source.skip_inodes.extend(own.filter_map(|path| InodeId::of_path(&path).ok()));
     args.paths.extend(args.lists.read()?);
+    let replicas = context.replicas_below(&args.paths).into_iter();
+    source.skip_inodes.extend(replicas.filter_map(|path| InodeId::of_path(&path).ok()));
     // Before a repository is made for it, or a passphrase asked for.
     if args.stdin.is_none() {
         check_paths(&args.paths, &source)?;

@@ -358,7 +358,8 @@ fn store_disks<'r>(
     let unchanged = unchanged.collect::<Result<Vec<_>, _>>()?;
     let stored = storing.store(disks, &patched, gathered, unchanged, writer, tally)?;
     if cancel.is_cancelled() {
-        // A wish to stop is never taken back: there will be no snapshot, so there is no tree that could be taken for that of one.
+        // That is never taken back: there will be no snapshot, so there is no tree that could be taken for
+        // that of one.
         return Ok(RootTree::default());
     }
     MachineTree {
