@@ -49,8 +49,22 @@ impl RecipeBuilder {
     }
 
     /// The whole stream's recipe.
-    pub fn finish<W: WriteChunk>(mut self, writer: &mut W) -> Result<Recipe, W::Error> {
+    pub fn finish<W: WriteChunk>(self, writer: &mut W) -> Result<Recipe, W::Error> {
         let refs_max = writer.limits().recipe_refs_max.min(Recipe::REFS_MAX);
+        self.finish_within(refs_max, writer)
+    }
+
+    /// The same as one reference, or none for the empty stream: to a node where the stream has several
+    /// chunks. So all of it is found from one chunk that nothing names.
+    pub fn finish_as_one<W: WriteChunk>(self, writer: &mut W) -> Result<Recipe, W::Error> {
+        self.finish_within(1, writer)
+    }
+
+    fn finish_within<W: WriteChunk>(
+        mut self,
+        refs_max: usize,
+        writer: &mut W,
+    ) -> Result<Recipe, W::Error> {
         let depth_min = usize::from(writer.limits().recipe_depth_min);
         let mut level = 0;
         loop {
@@ -235,17 +249,29 @@ pub fn read_node<R: ReadChunk>(
     node: &ChunkRef,
     reader: &R,
 ) -> Result<Vec<ChunkRef>, CatalogError<R::Error>> {
-    let bytes = reader.read_chunk(node).map_err(CatalogError::Chunk)?;
+    let (found, refs) = find_node(node, reader)?;
+    if found.stream_bytes != node.stream_bytes {
+        let detail = "a node has another length than its reference says";
+        return Err(FormatError::damaged("recipe", detail).into());
+    }
+    Ok(refs)
+}
+
+/// The reference to a node of which only the place is known, and what it names.
+pub fn find_node<R: ReadChunk>(
+    place: &ChunkRef,
+    reader: &R,
+) -> Result<(ChunkRef, Vec<ChunkRef>), CatalogError<R::Error>> {
+    let bytes = reader.read_chunk(place).map_err(CatalogError::Chunk)?;
     let refs = unpack_node(&bytes)?;
     if refs.iter().any(|chunk| chunk.stream_bytes == 0) {
         return Err(of_no_bytes().into());
     }
     let sum = refs.iter().try_fold(0_u64, |sum, chunk| sum.checked_add(chunk.stream_bytes));
-    if refs.is_empty() || sum != Some(node.stream_bytes) {
-        let detail = "a node has another length than its reference says";
-        return Err(FormatError::damaged("recipe", detail).into());
+    match sum.filter(|_| !refs.is_empty()) {
+        Some(stream_bytes) => Ok((ChunkRef { stream_bytes, ..*place }, refs)),
+        None => Err(FormatError::damaged("recipe", "a node without a length").into()),
     }
-    Ok(refs)
 }
 
 /// Checks that the recipe of a file's content is for as many bytes as the file has. One for more

@@ -105,11 +105,25 @@ impl TreeWriter {
     }
 
     /// The recipe of the whole tree.
-    pub fn finish<W: WriteChunk>(mut self, writer: &mut W) -> Result<Recipe, W::Error> {
+    pub fn finish<W: WriteChunk>(self, writer: &mut W) -> Result<Recipe, W::Error> {
+        self.finish_by(RecipeBuilder::finish, writer)
+    }
+
+    /// The recipe of the tree of `/`, which no other tree names: one reference, by which all of it is
+    /// found if its snapshot is lost.
+    pub fn finish_root<W: WriteChunk>(self, writer: &mut W) -> Result<Recipe, W::Error> {
+        self.finish_by(RecipeBuilder::finish_as_one, writer)
+    }
+
+    fn finish_by<W: WriteChunk>(
+        mut self,
+        finish: impl Fn(RecipeBuilder, &mut W) -> Result<Recipe, W::Error>,
+        writer: &mut W,
+    ) -> Result<Recipe, W::Error> {
         if self.chunk.len() > 0 {
             self.end_chunk(writer)?;
         }
-        let tree = self.recipe.finish(writer)?;
+        let tree = finish(self.recipe, writer)?;
         reached_if(self.chunks > 1, Regime::TreeOfChunks);
         reached_if(tree.depth >= 1, Regime::TreeWithNode);
         reached_if(tree.depth >= 3, Regime::TreeOfDepth3);

@@ -355,7 +355,7 @@ pub fn backup_reader(
         true => {
             let mut tree = TreeWriter::new();
             tree.push(&entry, &mut writer.metadata(None))?;
-            tree.finish(&mut writer.metadata(None))?
+            tree.finish_root(&mut writer.metadata(None))?
         }
         false => Recipe::default(),
     };

@@ -182,6 +182,10 @@ impl<'r> Session<'r> {
 
     fn seal(&self, snapshot: &Snapshot) -> Result<Vec<u8>, RepositoryError> {
         assert_eq!(snapshot.id, self.id, "a session commits its own snapshot");
+        assert!(
+            snapshot.root.refs.len() <= 1,
+            "the root of a lost snapshot is found by one reference"
+        );
         let bytes = pack_snapshot(snapshot).len();
         if bytes > SNAPSHOT_BYTES_MAX {
             let (name, bytes) = (snapshot_object(self.id), bytes as u64);

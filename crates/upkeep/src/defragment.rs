@@ -321,10 +321,11 @@ impl<'c> Copy<'c> {
                 continue;
             }
             let mut frame = frames.pop().expect("it is the last");
-            let tree = frame.tree.finish(&mut self.writer.metadata(Some(&mut frame.before)))?;
+            let mut lane = self.writer.metadata(Some(&mut frame.before));
             let (Some(above), Some((entry, stored))) = (frames.last_mut(), frame.entry) else {
-                return Ok(tree);
+                return frame.tree.finish_root(&mut lane);
             };
+            let tree = frame.tree.finish(&mut lane)?;
             let partial = entry.is_partial();
             self.push(above, entry, &stored, Some(EntryKind::Directory { tree, partial }))?;
         }

@@ -201,11 +201,21 @@ proptest! {
         prop_assert!(recipe.refs.len() <= limits.recipe_refs_max);
         prop_assert!(recipe.depth <= Recipe::DEPTH_MAX);
         prop_assert!(count == 0 || recipe.depth >= limits.recipe_depth_min);
-        let mut reader = RecipeReader::new(&recipe, &store);
-        for expected in chunks {
-            prop_assert_eq!(reader.next_chunk().unwrap().map(|(_, chunk)| chunk), Some(expected));
+        let mut builder = RecipeBuilder::new();
+        for chunk in &chunks {
+            builder.push(*chunk, &mut store).unwrap();
         }
-        prop_assert_eq!(reader.next_chunk().unwrap(), None);
+        let as_one = builder.finish_as_one(&mut store).unwrap();
+        prop_assert_eq!(as_one.refs.len() as u64, count.min(1));
+        prop_assert!(as_one.depth <= Recipe::DEPTH_MAX);
+        for recipe in [recipe, as_one] {
+            let mut reader = RecipeReader::new(&recipe, &store);
+            for expected in &chunks {
+                let found = reader.next_chunk().unwrap().map(|(_, chunk)| chunk);
+                prop_assert_eq!(found, Some(*expected));
+            }
+            prop_assert_eq!(reader.next_chunk().unwrap(), None);
+        }
     }
 
     #[test]

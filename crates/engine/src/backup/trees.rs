@@ -203,12 +203,13 @@ impl<'r, 'w> Trees<'r, 'w> {
     /// The deepest directory ends.
     pub fn leave(&mut self, tally: &mut Tally<'_>) -> Result<(), EngineError> {
         let mut frame = self.frames.pop().expect("a directory is left after it was entered");
-        let tree = frame.tree.finish(&mut self.writer.metadata(frame.basis.as_mut()))?;
         let partial = frame.partial;
+        let mut lane = self.writer.metadata(frame.basis.as_mut());
         if self.frames.is_empty() {
-            self.root = RootTree { recipe: tree, partial };
+            self.root = RootTree { recipe: frame.tree.finish_root(&mut lane)?, partial };
             return Ok(());
         }
+        let tree = frame.tree.finish(&mut lane)?;
         tally.counted.stats.directories += 1;
         if let Some(Before { tree: before, partial: was_partial, stored: Some(entry) }) =
             &frame.before

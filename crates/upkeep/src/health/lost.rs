@@ -1,19 +1,21 @@
 //! Snapshots that were removed, or are damaged beyond repair, and whose trees still exist.
 //!
 //! A session without a snapshot was given up, or its snapshot was removed. Its metadata decides: a
-//! backup that came to its end has written the tree of `/`, and no other tree names that. What a
-//! backup that was given up has written last is a tree of some directory. So a tree counts as that
-//! of `/` only if the paths of another snapshot lead somewhere in it, or if this machine remembers
-//! that the session was committed. Unless it is certain that there was a snapshot, all that the tree
-//! needs must exist as well. Where it is certain, and no tree counts as that of `/`, the trees that no
-//! other names are what is left of it: another snapshot of the same paths shows which it was.
+//! backup that came to its end has written the tree of `/`, and no other tree names that: one chunk, or
+//! the node above its chunks. What a backup that was given up has written last is a tree of some
+//! directory. So a tree counts as that of `/` only if the paths of another snapshot lead somewhere in
+//! it, or if this machine remembers that the session was committed. Unless it is certain that there was
+//! a snapshot, all that the tree needs must exist as well. Where it is certain, and no tree counts as
+//! that of `/`, the trees that no other names are what is left of it: another snapshot of the same paths
+//! shows which it was.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ops::RangeInclusive;
 
+use strongroom_arena::ArenaContent;
 use strongroom_base::{ArenaId, Cancel, DomainId, Fingerprint, Location, Silent, SnapshotId};
-use strongroom_catalog::recipe::{Visit, for_each_chunk};
-use strongroom_catalog::{ChunkRef, Entry, Recipe, Snapshot, TreeReader};
+use strongroom_catalog::recipe::{Visit, find_node, for_each_chunk};
+use strongroom_catalog::{CatalogError, ChunkRef, Entry, Recipe, Snapshot, TreeReader};
 use strongroom_repository::{
     Arrivals, ChunkReader, Found, NodeKey, NodeMemo, Repository, RepositoryError, SnapshotEvent,
     SnapshotWalk, Wishes, find_path,
@@ -244,6 +246,24 @@ impl Roots {
     }
 }
 
+/// What is a tree, or part of one.
+enum Piece {
+    /// A chunk of a tree: of most, the only one.
+    Chunk { chunk: ChunkRef, entries: Vec<Entry> },
+    /// A node above such chunks, and how many levels above.
+    Node { node: ChunkRef, depth: u8, refs: Vec<ChunkRef> },
+}
+
+impl Piece {
+    /// The tree that it is if nothing else belongs to it.
+    fn into_tree(self) -> Recipe {
+        match self {
+            Self::Chunk { chunk, .. } => Recipe { depth: 0, refs: vec![chunk] },
+            Self::Node { node, depth, .. } => Recipe { depth, refs: vec![node] },
+        }
+    }
+}
+
 struct Finder<'f> {
     repository: &'f Repository,
     reader: &'f ChunkReader,
@@ -262,18 +282,26 @@ impl Finder<'_> {
         let (arenas, domain) = self.arenas()?;
         let (mut named, mut nodes) =
             (HashSet::new(), NodeMemo::new(self.repository.limits.memo_kept_min));
-        self.each_tree(&arenas, |_, entries| {
-            for tree in entries.iter().filter_map(Entry::tree) {
-                name_chunks(tree, self.reader, &mut named, &mut nodes)?;
+        self.each_tree(&arenas, |piece| {
+            match piece {
+                Piece::Chunk { entries, .. } => {
+                    for tree in entries.iter().filter_map(Entry::tree) {
+                        name_chunks(tree, self.reader, &mut named, &mut nodes)?;
+                    }
+                }
+                Piece::Node { refs, .. } => {
+                    named.extend(refs.iter().map(|below| below.fingerprint));
+                }
             }
             Ok(())
         })?;
         let (mut found, mut trees): (Vec<LostSnapshot>, Vec<Recipe>) = (Vec::new(), Vec::new());
-        self.each_tree(&arenas, |chunk, entries| {
-            let name = &chunk.fingerprint;
+        self.each_tree(&arenas, |piece| {
+            let tree = piece.into_tree();
+            let name = &tree.refs[0].fingerprint;
             if !named.contains(name) && !self.roots.name(name, self.was_committed) {
-                trees.push(Recipe { depth: 0, refs: vec![chunk] });
-                found.extend(self.as_root(chunk, entries, domain.is_none())?);
+                found.extend(self.as_root(&tree, domain.is_none())?);
+                trees.push(tree);
             }
             Ok(())
         })?;
@@ -329,11 +357,11 @@ impl Finder<'_> {
         Ok((arenas, other))
     }
 
-    /// Reads every chunk that is a tree, or part of a large one.
+    /// Reads every chunk that is a tree, or part of a large one, and every node above such parts.
     fn each_tree(
         &self,
         arenas: &BTreeSet<ArenaId>,
-        mut take: impl FnMut(ChunkRef, &[Entry]) -> Result<(), RepositoryError>,
+        mut take: impl FnMut(Piece) -> Result<(), RepositoryError>,
     ) -> Result<(), RepositoryError> {
         for id in arenas {
             // A generation that another copy brought back may have what a later one has no more.
@@ -346,27 +374,51 @@ impl Finder<'_> {
                     (Location { arena: *id, slot }, named.chunk_bytes.into());
                 let fingerprint = self.reader.naming().name_in(location, named.fingerprint);
                 let chunk = ChunkRef { fingerprint, location, stream_bytes };
-                let tree = Recipe { depth: 0, refs: vec![chunk] };
-                match TreeReader::new(&tree, self.reader).read_all().map_err(RepositoryError::from)
-                {
-                    Ok(entries) => take(chunk, &entries)?,
-                    // A node of a recipe, or lost.
-                    Err(error) if error.is_damage() || error.is_unknown() => {}
-                    Err(error) => return Err(error),
+                if let Some(piece) = self.piece(chunk)? {
+                    take(piece)?;
                 }
             }
         }
         Ok(())
     }
 
+    /// What a chunk of metadata is; `None` if it is lost, or a node of a file's content.
+    fn piece(&self, chunk: ChunkRef) -> Result<Option<Piece>, RepositoryError> {
+        if let Some(entries) = self.entries(chunk)? {
+            return Ok(Some(Piece::Chunk { chunk, entries }));
+        }
+        let Some((node, refs)) = self.node(&chunk)? else { return Ok(None) };
+        let mut first = refs[0];
+        for depth in 1..=Recipe::DEPTH_MAX {
+            if first.is_hole() || ArenaContent::of(first.location.arena) != ArenaContent::Metadata {
+                return Ok(None);
+            }
+            if self.entries(first)?.is_some() {
+                return Ok(Some(Piece::Node { node, depth, refs }));
+            }
+            let Some((_, below)) = self.node(&first)? else { return Ok(None) };
+            first = below[0];
+        }
+        Ok(None)
+    }
+
+    /// The entries of a chunk of a tree.
+    fn entries(&self, chunk: ChunkRef) -> Result<Option<Vec<Entry>>, RepositoryError> {
+        let tree = Recipe { depth: 0, refs: vec![chunk] };
+        readable(TreeReader::new(&tree, self.reader).read_all())
+    }
+
+    /// The reference to a node, and what it names.
+    fn node(&self, place: &ChunkRef) -> Result<Option<(ChunkRef, Vec<ChunkRef>)>, RepositoryError> {
+        readable(find_node(place, self.reader))
+    }
+
     /// The snapshot with this tree as that of `/`, if it may be.
     fn as_root(
         &self,
-        chunk: ChunkRef,
-        entries: &[Entry],
+        root: &Recipe,
         is_own: bool,
     ) -> Result<Option<LostSnapshot>, RepositoryError> {
-        let root = Recipe { depth: 0, refs: vec![chunk] };
         let Unclaimed { id, sequence, is_spoilt, .. } = *self.session;
         let was_committed = self.was_committed;
         let itself = Snapshot { root: root.clone(), ..Snapshot::empty(id) };
@@ -387,7 +439,7 @@ impl Finder<'_> {
                 return Ok(Some(LostSnapshot {
                     id,
                     sequence,
-                    root,
+                    root: root.clone(),
                     paths,
                     host,
                     was_committed,
@@ -398,7 +450,7 @@ impl Finder<'_> {
         if !self.is_remembered || !is_own {
             return Ok(None);
         }
-        let paths = vec![self.top(entries)?];
+        let (root, paths) = (root.clone(), vec![self.top(root)?]);
         let host = String::new();
         Ok(Some(LostSnapshot { id, sequence, root, paths, host, was_committed, is_spoilt }))
     }
@@ -415,9 +467,9 @@ impl Finder<'_> {
     }
 
     /// The first directory that holds anything but one directory.
-    fn top(&self, entries: &[Entry]) -> Result<Vec<u8>, RepositoryError> {
+    fn top(&self, root: &Recipe) -> Result<Vec<u8>, RepositoryError> {
         let mut path = Vec::new();
-        let mut entries = entries.to_vec();
+        let mut entries = TreeReader::new(root, self.reader).read_all()?;
         while let [Entry { name, .. }] = &entries[..]
             && let Some(tree) = entries[0].tree()
         {
@@ -448,6 +500,17 @@ fn name_chunks(
         // What a lost node names is not known.
         Err(error) if error.is_damage() || error.is_unknown() => Ok(()),
         other => other,
+    }
+}
+
+/// `None` for what is damaged, or is not what was looked for.
+fn readable<T>(
+    outcome: Result<T, CatalogError<RepositoryError>>,
+) -> Result<Option<T>, RepositoryError> {
+    match outcome.map_err(RepositoryError::from) {
+        Ok(read) => Ok(Some(read)),
+        Err(error) if error.is_damage() || error.is_unknown() => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

@@ -4,9 +4,11 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use strongroom_engine::backup_reader;
+use strongroom_source::{ForeignRoot, SourceOptions};
 use strongroom_testkit::{Listener, noise};
 
 use super::*;
+use crate::read_back::read_back;
 use crate::verify::check_all;
 
 /// What it needs stays, and what was forgotten goes.
@@ -195,6 +197,40 @@ fn one_repair_brings_back_all_of_them() {
             world.assert_holds(&world.open(), *id, image, "committed again");
         }
         assert!(check_all(&world.open()).is_sound());
+    }
+}
+
+/// The tree of `/` has many names, of which a backup changes one: most of its chunks are those of a snapshot
+/// before. All of it is found again, and a prune keeps it.
+#[test]
+fn a_root_of_many_chunks_comes_back_whole() {
+    for refs_max in [1, 16] {
+        let mut world = World::bare(68);
+        world.limits.recipe_refs_max = refs_max;
+        let root = ForeignRoot { path: world.tree(), ..ForeignRoot::default() };
+        let source = SourceOptions { root: Some(root), ..SourceOptions::default() };
+        let options = BackupOptions { paths: vec!["/".into()], source, ..options(&world.tree()) };
+        for number in 0..600 {
+            world.write(&format!("a name {number:03}"), &noise(number, 100));
+        }
+        let mut kept = Vec::new();
+        for night in 0..3 {
+            world.write("a name 300", &noise(1000 + night, 5000));
+            let made = run(&world.open(), &options, &Silent).unwrap().snapshot;
+            assert!(made.root.depth > 0, "a node is above its chunks: {:?}", made.root);
+            kept.push((made.id, read_back(&world.open(), made.id, Path::new("/")).unwrap()));
+        }
+        take(&world, kept[1].0);
+        let repository = world.open();
+        let mut plan = RepairPlan::default();
+        plan_recovery(&repository, &mut plan, &Silent, &Cancel::new()).unwrap();
+        repair(&repository, &plan, &Silent, &Cancel::new()).unwrap();
+        forget(&world.open(), &[kept[0].0]).unwrap();
+        collect(&world.open()).unwrap();
+        for (id, image) in &kept[1..] {
+            let found = read_back(&world.open(), *id, Path::new("/")).unwrap();
+            image.assert_same(&found, "committed again");
+        }
     }
 }
 
