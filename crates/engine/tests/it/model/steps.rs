@@ -21,7 +21,7 @@ use strongroom_testkit::{
 };
 use strongroom_upkeep::{
     NewAccess, PruneOptions, VerifyDepth, add_key, change_key, defragment, forget, plan_recovery,
-    plan_repair, prune, remember, remove_key, repair, verify, vouch,
+    plan_repair, prune, release, remember, remove_key, repair, verify, vouch,
 };
 
 use super::held::{Held, Names, is_part_of};
@@ -258,7 +258,15 @@ impl Model {
         let id = *self.random.pick(&ids);
         self.note(format!("forget {}", id.short()));
         self.wished.insert(id);
-        self.troubled("forget", Needs::Full, |repository| forget(repository, &[id]));
+        // What a repair has committed again is held.
+        let may_be_held = self.partial.contains(&id);
+        self.troubled("forget", Needs::Full, |repository| match forget(repository, &[id]) {
+            Err(RepositoryError::Held { .. }) if may_be_held => {
+                release(repository, &[id])?;
+                forget(repository, &[id])
+            }
+            other => other,
+        });
     }
 
     /// Takes a wish back; if that succeeds, the snapshot stays.
