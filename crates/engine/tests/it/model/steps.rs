@@ -1,5 +1,6 @@
 //! What can happen in a step.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -245,8 +246,27 @@ impl Model {
         if outcome.is_some() && fired == 0 {
             self.ledger.repaired();
         }
+        self.let_go_of_remains();
         let objects = self.world.objects.snapshot();
         self.claimed.retain(|name| objects.contains_key(name));
+    }
+
+    /// Of what another copy had forgotten, and a repair has committed again, as much is there as a prune of
+    /// that copy has left. As long as it is kept no prune goes on, so it is forgotten.
+    fn let_go_of_remains(&self) {
+        let repository = self.open();
+        let list = list_snapshots(&repository).unwrap();
+        let is_there = |id: &SnapshotId| list.snapshots.iter().any(|there| there.id == *id);
+        if self.ledger.excuses_losses() || !self.unknown.iter().any(is_there) {
+            return;
+        }
+        let outcome = verify(&repository, VerifyDepth::Structure, &Silent, &Cancel::new()).unwrap();
+        let affected = outcome.affected.iter().map(|affected| affected.snapshot);
+        let gone: BTreeSet<SnapshotId> = affected.filter(|id| self.unknown.contains(id)).collect();
+        for id in gone {
+            release(&repository, &[id]).unwrap();
+            forget(&repository, &[id]).unwrap();
+        }
     }
 
     /// Forgets some snapshot.
