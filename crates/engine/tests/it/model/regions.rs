@@ -13,6 +13,7 @@ use strongroom_engine::{
     BackupOptions, CombinedPart, EngineError, RegionOptions, RegionOutcome, Stillness,
     backup_regions, combine, load_region, regions_of,
 };
+use strongroom_repository::keys::Access;
 use strongroom_repository::read_snapshot;
 use strongroom_source::memory::mark::PAGE_BYTES;
 use strongroom_upkeep::forget;
@@ -98,9 +99,16 @@ impl Model {
         }
         let changed: u64 =
             before.iter().map(|(path, bytes)| differing(&parent[path], bytes, PAGE_BYTES).1).sum();
-        assert_eq!(outcome.pages_changed, changed, "{what}");
+        // A machine that may only store reads of the parent what its record has the secrets for, and a record
+        // may be short. What it cannot read counts as changed.
+        let reads_all = self.keys.iter().all(|key| key.access == Access::Full);
+        let found = outcome.pages_changed;
+        assert!(
+            found == changed || (!reads_all && found > changed),
+            "{what}: {found} of {changed}"
+        );
         if !is_read_otherwise {
-            assert_eq!(outcome.passes == 1, changed == 0, "{what}: {} readings", outcome.passes);
+            assert_eq!(outcome.passes == 1, found == 0, "{what}: {} readings", outcome.passes);
         }
     }
 
