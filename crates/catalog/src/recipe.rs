@@ -125,7 +125,8 @@ impl RecipeBuilder {
     }
 }
 
-/// The references of a stream's chunks in stream order, read node by node.
+/// The references of a stream's chunks in stream order, read node by node. After an error it goes on behind
+/// what could not be read.
 pub struct RecipeReader<'r, R> {
     reader: &'r R,
     cursor: RecipeCursor,
@@ -232,11 +233,13 @@ impl RecipeCursor {
         Ok(None)
     }
 
-    /// Replaces the next reference by those of the node it names.
+    /// Replaces the next reference by those of the node it names. Of one that cannot be read, it passes
+    /// over what that names: all else keeps its place in the stream.
     fn descend<R: ReadChunk>(&mut self, reader: &R) -> Result<(), CatalogError<R::Error>> {
         let (depth, refs) = self.levels.last_mut().expect("called with a reference at hand");
         let (depth, node) = (*depth, refs.pop().expect("called with a reference at hand"));
-        let mut children = read_node(&node, reader)?;
+        let mut children = read_node(&node, reader)
+            .inspect_err(|_| self.offset = self.offset.saturating_add(node.stream_bytes))?;
         children.reverse();
         self.levels.push((depth - 1, children));
         Ok(())

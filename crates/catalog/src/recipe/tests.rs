@@ -218,6 +218,41 @@ proptest! {
         }
     }
 
+    /// Nodes are lost: what they name is passed over, and all else is in its place.
+    #[test]
+    fn what_is_behind_a_lost_node_keeps_its_place(
+        count in 1_u64..600,
+        seed in any::<u64>(),
+        lost in proptest::collection::vec(any::<proptest::sample::Index>(), 0..4),
+    ) {
+        let chunks: Vec<ChunkRef> = (0..count).map(chunk).collect();
+        let limits = SizeLimits::from_seed(seed);
+        let mut store = MemoryChunks { limits, ..MemoryChunks::default() };
+        let recipe = build(&chunks, &mut store);
+        let nodes: Vec<_> = store.chunks.keys().copied().collect();
+        for index in lost.iter().filter(|_| !nodes.is_empty()) {
+            store.chunks.remove(index.get(&nodes));
+        }
+        let offsets: Vec<(u64, ChunkRef)> = chunks
+            .iter()
+            .scan(0, |offset, chunk| {
+                let start = *offset;
+                *offset += chunk.stream_bytes;
+                Some((start, *chunk))
+            })
+            .collect();
+        let (mut reader, mut found) = (RecipeReader::new(&recipe, &store), Vec::new());
+        loop {
+            match reader.next_chunk() {
+                Ok(Some(next)) => found.push(next),
+                Ok(None) => break,
+                Err(_) => {}
+            }
+        }
+        prop_assert!(found.iter().all(|next| offsets.contains(next)));
+        prop_assert!(!lost.is_empty() || found.len() as u64 == count);
+    }
+
     #[test]
     fn seeking_finds_the_chunk_of_any_byte(count in 1_u64..3000, place in 0.0..1.0_f64) {
         let chunks: Vec<ChunkRef> = (0..count).map(chunk).collect();

@@ -98,6 +98,8 @@ struct Model {
     partial: BTreeSet<SnapshotId>,
     /// Partial snapshots that have losses from the start: what they should hold is not known.
     unknown: BTreeSet<SnapshotId>,
+    /// A copy was used beside it, and brought together with it.
+    was_merged: bool,
     /// Objects that are copies of others, put there by hand.
     planted: BTreeSet<ObjectName>,
     /// Someone with a key of another domain, who is not bound to use this program.
@@ -163,6 +165,7 @@ impl Model {
             wished: BTreeSet::new(),
             partial: BTreeSet::new(),
             unknown: BTreeSet::new(),
+            was_merged: false,
             planted: BTreeSet::new(),
             thief,
             claimed: BTreeSet::new(),

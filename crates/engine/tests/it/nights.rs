@@ -5,13 +5,16 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
+use strongroom_arena::{ArenaContent, ArenaName};
+use strongroom_backend::{Backend, MemoryBackend, ObjectName};
 use strongroom_base::{Cancel, Silent, SnapshotId};
 use strongroom_disk::{Image, ReadAt};
 use strongroom_engine::{BackupOutcome, Changed, Disk, EngineError, MachineBackup, cat};
 use strongroom_repository::read_snapshot;
+use strongroom_testkit::damage::names_in;
 use strongroom_testkit::tree::{grow, mutate};
 use strongroom_testkit::{Listener, Random, skipped};
 
@@ -195,6 +198,47 @@ fn any_writes_to_a_disk_of_any_size_come_back() {
         let next = night(&world, &now, Some(changed), random.once_in(2));
         assert!(restored(&world, &next.outcome) == now);
         (before, parent) = (now, next.outcome.snapshot.id);
+    }
+}
+
+/// Nodes of the parent's long recipe are lost: what is behind them keeps its place, and what they named is
+/// read from the disk.
+#[test]
+fn what_is_behind_a_lost_node_of_the_parent_keeps_its_place() {
+    if skipped(cannot_mount()) {
+        return;
+    }
+    let mut world = World::bare(95);
+    world.limits.recipe_refs_max = 1;
+    (world.limits.node_refs_min, world.limits.node_refs_max) = (2, 2);
+    let machine = Machine::new(96);
+    machine.mounted(|point| {
+        for number in 0..20 {
+            let bytes = Random::new(number).noise(300_000);
+            fs::write(point.join(format!("file{number}")), bytes).unwrap();
+        }
+    });
+    let before = fs::read(machine.disk()).unwrap();
+    let first = night(&world, &before, None, true).outcome.snapshot.id;
+    let of_first = world.objects.snapshot();
+    machine.mounted(|point| {
+        for number in [3, 9, 15] {
+            fs::write(point.join(format!("file{number}")), Random::new(50).noise(300_000)).unwrap();
+        }
+    });
+    let bytes = fs::read(machine.disk()).unwrap();
+    let changed = since(first, &before, &bytes);
+    let parent = night(&world, &bytes, changed, true).outcome.snapshot.id;
+    let whole = world.objects.snapshot();
+    let is_metadata = |name: &ObjectName| {
+        ArenaContent::of(ArenaName::of(name).unwrap().id) == ArenaContent::Metadata
+    };
+    for name in names_in(&of_first, "arenas").into_iter().filter(is_metadata).take(3) {
+        world.objects.remove(&name).unwrap();
+        let nothing = Some(Changed { since: parent, ranges: Vec::new() });
+        let next = night(&world, &bytes, nothing, true);
+        assert!(restored(&world, &next.outcome) == bytes, "without {name}");
+        world.objects = Arc::new(MemoryBackend::from_snapshot(whole.clone()));
     }
 }
 

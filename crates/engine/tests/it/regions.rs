@@ -19,6 +19,7 @@ use strongroom_repository::{Repository, list_snapshots};
 use strongroom_source::ForeignRoot;
 use strongroom_source::memory::Memory;
 use strongroom_source::memory::mark::{Detector, Marker, PAGE_BYTES};
+use strongroom_testkit::damage::names_in;
 use strongroom_testkit::{FaultPlan, FaultyBackend, Random};
 use strongroom_upkeep::{VerifyDepth, verify};
 
@@ -587,4 +588,25 @@ fn what_is_lost_of_the_parent_is_stored_again() {
     let outcome = store(&repository, &[Owned::new(&bytes).at("/r")]);
     assert!(outcome.backup.written.data_chunks_new > 0);
     assert!(loaded(&repository, &outcome.backup.snapshot, "/r", b"") == bytes);
+}
+
+/// One node of the parent's long recipe is lost: what is behind it keeps its place.
+#[test]
+fn what_is_behind_a_lost_node_of_the_parent_keeps_its_place() {
+    let mut world = World::bare(14);
+    world.limits.recipe_refs_max = 1;
+    (world.limits.node_refs_min, world.limits.node_refs_max) = (2, 2);
+    let mut bytes = Random::new(14).noise(16 * CHUNK);
+    store(&world.open(), &[Owned::new(&bytes).at("/r")]);
+    let first = world.objects.snapshot();
+    bytes[12 * CHUNK..].copy_from_slice(&Random::new(15).noise(4 * CHUNK));
+    store(&world.open(), &[Owned::new(&bytes).at("/r")]);
+    let whole = world.objects.snapshot();
+    for name in names_in(&first, "arenas") {
+        world.objects.remove(&name).unwrap();
+        let outcome = store(&world.open(), &[Owned::new(&bytes).at("/r")]);
+        let found = loaded(&world.open(), &outcome.backup.snapshot, "/r", b"");
+        assert!(found == bytes, "without {name}");
+        world.objects = Arc::new(MemoryBackend::from_snapshot(whole.clone()));
+    }
 }

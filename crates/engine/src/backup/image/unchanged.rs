@@ -121,7 +121,7 @@ impl<'r> Unchanged<'r> {
             let Some((offset, chunk)) = chunks.behind(at) else { return };
             let end = (offset + chunk.stream_bytes).min(range.end);
             if !chunk.is_hole() {
-                self.each_unchanged(at..end, give);
+                self.each_unchanged(offset.max(at)..end, give);
             }
             at = end;
         }
@@ -170,7 +170,7 @@ struct Chunks<'r> {
 }
 
 impl Chunks<'_> {
-    /// The first chunk that ends behind `offset`.
+    /// The first chunk that ends behind `offset`. It begins behind it, too, if the one there cannot be read.
     fn behind(&mut self, offset: u64) -> Option<(u64, ChunkRef)> {
         if self.next.is_none_or(|(start, chunk)| start + chunk.stream_bytes <= offset) {
             self.reader.seek_forward(offset).ok()?;
@@ -198,7 +198,7 @@ impl<P> Kept<'_, P> {
             let (offset, chunk) = self.chunks.behind(at)?;
             let range = offset..offset + chunk.stream_bytes;
             if chunk.is_hole() {
-                if let Some(hole) = self.hole(segment, at..range.end.min(end)) {
+                if let Some(hole) = self.hole(segment, range.start.max(at)..range.end.min(end)) {
                     let bytes = hole.end - hole.start;
                     return Some(Segment { start: hole.start, bytes, content: Content::Zeros });
                 }

@@ -76,8 +76,12 @@ impl<'r> MarksReader<'r> {
             self.left >= length as u64 && (length == CHUNK_BYTES || self.left == length as u64);
         self.left = if is_there { self.left - length as u64 } else { 0 };
         let pages = if is_there { length.div_ceil(PAGE_BYTES) } else { return None };
-        let bytes = self.take(pages * Mark::BYTES)?;
         let mut marks = [Mark::ZEROS; PAGES];
+        let Some(bytes) = self.take(pages * Mark::BYTES) else {
+            // Where the marks of later chunks begin is not known any more.
+            self.left = 0;
+            return None;
+        };
         for (mark, part) in marks.iter_mut().zip(bytes.chunks_exact(Mark::BYTES)) {
             mark.0.copy_from_slice(part);
         }

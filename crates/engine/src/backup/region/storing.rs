@@ -235,7 +235,8 @@ impl ParentChunks<'_> {
             self.recipe.seek_forward(start).ok()?;
             self.next = self.recipe.next_chunk().ok().flatten();
         }
-        let (offset, chunk) = self.next?;
+        // Behind what cannot be read it may begin later.
+        let (offset, chunk) = self.next.filter(|(offset, _)| *offset <= start)?;
         let length = length as u64;
         if chunk.is_hole() && offset + chunk.stream_bytes >= start + length {
             return Some(ChunkRef::hole(length));

@@ -61,6 +61,7 @@ impl Model {
             let limits = self.world.limits;
             replicate_within(&limits, &*copy, &*objects, &Silent, &Cancel::new()).unwrap();
         }
+        self.was_merged = true;
         let repository = self.open();
         let collections = Collections::read(&repository).unwrap();
         let there = list_snapshots(&self.open_beside(&copy)).unwrap();

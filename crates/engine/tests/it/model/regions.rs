@@ -208,8 +208,8 @@ impl Model {
             is_part_gone = matches!(made, Err(EngineError::PartGone { .. }));
             made
         });
-        // What is being collected is not named again.
-        let may_be_gone = parts.iter().any(|(id, _)| self.wished.contains(id));
+        // What is being collected is not named again, nor is what an older generation of another copy alone has.
+        let may_be_gone = self.was_merged || parts.iter().any(|(id, _)| self.wished.contains(id));
         let is_excused = !is_part_gone || may_be_gone || self.ledger.excuses_losses();
         assert!(is_excused, "seed {}: a part is gone", self.log.seed);
         let new = self.new_snapshots();
