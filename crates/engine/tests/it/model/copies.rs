@@ -10,12 +10,10 @@ use strongroom_base::{Cancel, Silent, SnapshotId};
 use strongroom_engine::EngineError;
 use strongroom_repository::{Collections, Repository, SnapshotList, Surroundings, list_snapshots};
 use strongroom_testkit::tree::mutate;
-use strongroom_upkeep::{
-    PruneOptions, forget, mirror, plan_mirror, prune, remember, replicate_within,
-};
+use strongroom_upkeep::{PruneOptions, mirror, plan_mirror, prune, remember, replicate_within};
 
 use super::held::{Held, Names};
-use super::steps::is_loss;
+use super::steps::{forget_held, is_loss};
 use super::{Model, TREE};
 use crate::possession::plant_honest;
 use crate::read_back::salvage;
@@ -91,7 +89,7 @@ impl Model {
         let has = |list: &SnapshotList, id| list.all().any(|snapshot| snapshot.id == id);
         before.retain(|id, _| has(&there, *id) && !has(&here, *id));
         let (id, held) = before.pop_first()?;
-        let forgotten = forget(&repository, &[id]);
+        let forgotten = forget_held(&repository, &[id]);
         self.unless_lost("forget before it is taken back", forgotten)?;
         let taken_back = remember(&repository, &[id]);
         self.unless_lost("taken back", taken_back)?;
@@ -159,7 +157,7 @@ impl Model {
             let id = *self.random.pick(&ids);
             // The wish comes with the copy.
             self.wished.insert(id);
-            let forgotten = forget(&repository, &[id]);
+            let forgotten = forget_held(&repository, &[id]);
             self.unless_lost("forget in the copy", forgotten)?;
         }
         let all = PruneOptions {

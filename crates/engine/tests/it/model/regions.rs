@@ -16,12 +16,11 @@ use strongroom_engine::{
 use strongroom_repository::keys::Access;
 use strongroom_repository::read_snapshot;
 use strongroom_source::memory::mark::PAGE_BYTES;
-use strongroom_upkeep::forget;
 
 use super::Model;
 use super::held::{Held, Regions};
 use super::memory::{BYTES_MAX, Memory, Writing};
-use super::steps::Needs;
+use super::steps::{Needs, forget_held};
 use crate::world::options;
 
 /// What a load compares and writes.
@@ -225,7 +224,7 @@ impl Model {
         let ids = parts.map(|(id, _)| id);
         self.wished.extend(ids);
         self.note(format!("forget {} and {}", ids[0].short(), ids[1].short()));
-        self.troubled("forget", Needs::Full, |repository| forget(repository, &ids));
+        self.troubled("forget", Needs::Full, |repository| forget_held(repository, &ids));
         self.prune();
     }
 }

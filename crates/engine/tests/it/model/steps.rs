@@ -264,8 +264,7 @@ impl Model {
         let affected = outcome.affected.iter().map(|affected| affected.snapshot);
         let gone: BTreeSet<SnapshotId> = affected.filter(|id| self.unknown.contains(id)).collect();
         for id in gone {
-            release(&repository, &[id]).unwrap();
-            forget(&repository, &[id]).unwrap();
+            forget_held(&repository, &[id]).unwrap();
         }
     }
 
@@ -278,15 +277,7 @@ impl Model {
         let id = *self.random.pick(&ids);
         self.note(format!("forget {}", id.short()));
         self.wished.insert(id);
-        // What a repair has committed again is held.
-        let may_be_held = self.partial.contains(&id);
-        self.troubled("forget", Needs::Full, |repository| match forget(repository, &[id]) {
-            Err(RepositoryError::Held { .. }) if may_be_held => {
-                release(repository, &[id])?;
-                forget(repository, &[id])
-            }
-            other => other,
-        });
+        self.troubled("forget", Needs::Full, |repository| forget_held(repository, &[id]));
     }
 
     /// Takes a wish back; if that succeeds, the snapshot stays.
@@ -602,4 +593,18 @@ pub fn is_loss(error: &EngineError) -> bool {
 fn changed(before: &Objects, after: &Objects) -> Vec<ObjectName> {
     let names = before.keys().chain(after.keys().filter(|name| !before.contains_key(*name)));
     names.filter(|name| before.get(*name) != after.get(*name)).cloned().collect()
+}
+
+/// Forgets snapshots, also those that are held: what a repair has committed again is.
+pub fn forget_held(
+    repository: &Repository,
+    snapshots: &[SnapshotId],
+) -> Result<usize, RepositoryError> {
+    match forget(repository, snapshots) {
+        Err(RepositoryError::Held { .. }) => {
+            release(repository, snapshots)?;
+            forget(repository, snapshots)
+        }
+        other => other,
+    }
 }
