@@ -127,13 +127,16 @@ pub struct FaultyBackend<B: ?Sized> {
     fired: AtomicU64,
     // A plain mutex: held while a create is noted.
     on_their_way: Mutex<Vec<(ObjectName, Vec<u8>)>>,
+    // A plain mutex: held while a removal is noted.
+    vanished: Mutex<Vec<ObjectName>>,
 }
 
 impl<B: Backend + ?Sized> FaultyBackend<B> {
     /// Hands on to `inner` what does not fail.
     pub fn new(inner: Arc<B>, plan: FaultPlan) -> Self {
         let faults = Mutex::new(plan.faults.into_iter().map(|fault| (fault, 0)).collect());
-        Self { inner, faults, fired: AtomicU64::new(0), on_their_way: Mutex::default() }
+        let (on_their_way, vanished) = (Mutex::default(), Mutex::default());
+        Self { inner, faults, fired: AtomicU64::new(0), on_their_way, vanished }
     }
 
     /// Lets all creates take effect that were still on their way, those whose names are free.
@@ -151,6 +154,17 @@ impl<B: Backend + ?Sized> FaultyBackend<B> {
     /// this stays zero.
     pub fn fired(&self) -> u64 {
         self.fired.load(Ordering::Relaxed)
+    }
+
+    /// The objects that [vanished](FaultKind::Vanish) so far, also those that were written meanwhile.
+    pub fn vanished(&self) -> Vec<ObjectName> {
+        self.vanished.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn vanish(&self, name: &ObjectName) -> Result<(), BackendError> {
+        self.inner.remove(name)?;
+        self.vanished.lock().unwrap_or_else(PoisonError::into_inner).push(name.clone());
+        Ok(())
     }
 
     /// The fault of this call, if it has one; every fault counts every call that it looks at.
@@ -201,7 +215,7 @@ impl<B: Backend + ?Sized> Backend for FaultyBackend<B> {
         };
         match fault {
             FaultKind::Vanish => {
-                self.inner.remove(name)?;
+                self.vanish(name)?;
                 return self.inner.read(name, offset, length);
             }
             FaultKind::Io
@@ -230,7 +244,7 @@ impl<B: Backend + ?Sized> Backend for FaultyBackend<B> {
         match self.fault(CallKind::Size, name.folder()) {
             None => self.inner.size(name),
             Some(FaultKind::Vanish) => {
-                self.inner.remove(name)?;
+                self.vanish(name)?;
                 self.inner.size(name)
             }
             Some(FaultKind::Short) => Ok(self.inner.size(name)? / 2),
@@ -261,7 +275,7 @@ impl<B: Backend + ?Sized> Backend for FaultyBackend<B> {
             None => self.inner.list(folder),
             Some(FaultKind::Vanish) => {
                 if let Some(first) = self.inner.list(folder)?.first() {
-                    self.inner.remove(&first.name)?;
+                    self.vanish(&first.name)?;
                 }
                 self.inner.list(folder)
             }

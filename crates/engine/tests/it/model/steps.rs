@@ -502,7 +502,6 @@ impl Model {
     ) -> Option<T> {
         let plan = self.trouble();
         let key = self.pick_key(needs);
-        let before = self.world.objects.snapshot();
         let faulty = Arc::new(FaultyBackend::new(self.world.objects.clone(), plan.clone()));
         let opened = self.world.open_with(self.world.over(faulty.clone()), &key);
         let result =
@@ -510,7 +509,7 @@ impl Model {
         *fired = faulty.fired();
         let outcome = result.as_ref().map_or_else(ToString::to_string, |_| "done".to_owned());
         self.note(format!("{what}, {} faults of {:?}: {outcome}", *fired, plan.faults));
-        self.note_vanished(&plan, &before);
+        self.note_vanished(&faulty.vanished());
         if let Err(error) = &result {
             assert!(!is_our_fault(error), "seed {}: {what}: {error}", self.log.seed);
             let is_excused = *fired > 0
@@ -555,12 +554,9 @@ impl Model {
     }
 
     /// Objects that a fault made vanish are damaged.
-    fn note_vanished(&mut self, plan: &FaultPlan, before: &Objects) {
-        if plan.faults.iter().all(|fault| fault.kind != FaultKind::Vanish) {
-            return;
-        }
+    fn note_vanished(&mut self, vanished: &[ObjectName]) {
         let after = self.world.objects.snapshot();
-        for name in before.keys().filter(|name| !after.contains_key(*name)) {
+        for name in vanished.iter().filter(|name| !after.contains_key(*name)) {
             if name.folder() == "arenas" {
                 self.note(format!("vanished: {name}"));
                 self.ledger.damage(name, false);
