@@ -54,8 +54,8 @@ impl RecipeBuilder {
         self.finish_within(refs_max, writer)
     }
 
-    /// The same as one reference, or none for the empty stream: to a node where the stream has several
-    /// chunks. So all of it is found from one chunk that nothing names.
+    /// The whole stream's recipe as one reference, or none for the empty stream: to a node if the stream has
+    /// several chunks. So all of it is found from one chunk that nothing names.
     pub fn finish_as_one<W: WriteChunk>(self, writer: &mut W) -> Result<Recipe, W::Error> {
         self.finish_within(1, writer)
     }

@@ -590,7 +590,7 @@ fn what_is_lost_of_the_parent_is_stored_again() {
     assert!(loaded(&repository, &outcome.backup.snapshot, "/r", b"") == bytes);
 }
 
-/// One node of the parent's long recipe is lost: what is behind it keeps its place.
+/// Chunks behind a lost node of the parent's long recipe keep their place.
 #[test]
 fn what_is_behind_a_lost_node_of_the_parent_keeps_its_place() {
     let mut world = World::bare(14);

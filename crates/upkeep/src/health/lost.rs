@@ -246,7 +246,7 @@ impl Roots {
     }
 }
 
-/// What is a tree, or part of one.
+/// A tree, or part of one.
 enum Piece {
     /// A chunk of a tree: of most, the only one.
     Chunk { chunk: ChunkRef, entries: Vec<Entry> },
@@ -382,7 +382,7 @@ impl Finder<'_> {
         Ok(())
     }
 
-    /// What a chunk of metadata is; `None` if it is lost, or a node of a file's content.
+    /// The piece of a tree that a chunk of metadata is; `None` if it is lost, or a node of a file's content.
     fn piece(&self, chunk: ChunkRef) -> Result<Option<Piece>, RepositoryError> {
         if let Some(entries) = self.entries(chunk)? {
             return Ok(Some(Piece::Chunk { chunk, entries }));

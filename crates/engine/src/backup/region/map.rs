@@ -78,7 +78,7 @@ impl<'r> MarksReader<'r> {
         let pages = if is_there { length.div_ceil(PAGE_BYTES) } else { return None };
         let mut marks = [Mark::ZEROS; PAGES];
         let Some(bytes) = self.take(pages * Mark::BYTES) else {
-            // Where the marks of later chunks begin is not known any more.
+            // It is not known any more at which byte the marks of a later chunk begin.
             self.left = 0;
             return None;
         };
