@@ -65,6 +65,8 @@ pub enum Mistake {
     ReadsForAnybody,
     /// Copies are brought together while a collector is at work.
     CopiesBesideACollector,
+    /// A copy takes what is under a name for what it would bring.
+    TakesNamesForObjects,
 }
 
 /// A generation of the arena. Its name is its level and what it was made by leaving out.
@@ -125,6 +127,10 @@ pub struct State {
     /// What each snapshot names.
     roots: [Set; SNAPSHOTS],
     is_copied: bool,
+    /// Snapshots that came with a copy which said that a name is taken there by something else: it is to
+    /// be made again, and they may lack something until then.
+    is_owed: Set,
+    was_owed: bool,
     has_planted: bool,
     /// The thief was given something that is not his.
     is_leaked: bool,
@@ -350,20 +356,33 @@ impl Histories {
 }
 
 impl State {
-    fn copy(&mut self) {
+    fn copy(&mut self, histories: &Histories) {
         let [from, to] = &mut self.places[..] else { unreachable!("two copies") };
-        for object in &from.objects {
-            to.create(*object);
-        }
-        to.snapshots = to.snapshots.or(from.listed());
         self.is_copied = true;
+        for object in &from.objects {
+            self.is_copied &= to.create(*object) || histories.has(Mistake::TakesNamesForObjects);
+        }
+        // What was forgotten since then does not come any more.
+        self.is_owed = match self.is_copied {
+            true => self.is_owed.and(from.gone),
+            false => self.is_owed.or(from.listed()),
+        };
+        self.was_owed |= !self.is_copied;
+        to.snapshots = to.snapshots.or(from.listed());
     }
 
-    /// Every snapshot of the machine that no verdict of this copy has forgotten can be read there.
+    /// Every snapshot of the machine that no verdict of this copy has forgotten can be read there. What a
+    /// copy did not bring, and said so, is where it was, until it is forgotten there.
     fn is_readable(&self) -> bool {
+        let first = &self.places[0];
         self.places.iter().all(|place| {
-            let mut listed = place.listed().without(OF_THIEF).iter();
-            listed.all(|id| self.roots[usize::from(id)].is_within(place.readable()))
+            place.listed().without(OF_THIEF).iter().all(|id| {
+                let roots = self.roots[usize::from(id)];
+                let is_owed = self.is_owed.has(id)
+                    && (first.gone.has(id)
+                        || roots.is_within(first.readable().or(place.readable())));
+                is_owed || roots.is_within(place.readable())
+            })
         })
     }
 }
@@ -379,6 +398,8 @@ impl Model for Histories {
             places: (0..self.copies).map(|_| Place::new(self)).collect(),
             roots,
             is_copied: false,
+            is_owed: Set::EMPTY,
+            was_owed: false,
             has_planted: false,
             is_leaked: false,
             removed_beside_planted: false,
@@ -485,7 +506,7 @@ impl Model for Histories {
                     place.open = None;
                 }
             }
-            Step::Copy => state.copy(),
+            Step::Copy => state.copy(self),
             Step::Vouch(place, generation) => {
                 let vouched = &mut state.places[usize::from(place)].vouched;
                 vouched.push(generation);
@@ -537,6 +558,12 @@ impl Model for Histories {
             all.push(Property::sometimes("something goes beside what is planted", |_, state| {
                 let state: &State = state;
                 state.removed_beside_planted
+            }));
+        }
+        if self.has_thief && self.copies > 1 {
+            all.push(Property::sometimes("a copy is made again, and whole", |_, state| {
+                let state: &State = state;
+                state.is_copied && state.was_owed
             }));
         }
         all
@@ -593,6 +620,7 @@ pub fn mutants() -> Vec<Histories> {
         with(Mistake::HasNoMark, THIEF),
         with(Mistake::EndsWithContested, THIEF),
         with(Mistake::ReadsForAnybody, THIEF),
+        with(Mistake::TakesNamesForObjects, COPIED_AND_PLANTED),
     ]
 }
 

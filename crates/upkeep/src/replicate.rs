@@ -1,7 +1,7 @@
 //! `replicate`: copies what a repository has, and another place lacks. Needs no key.
 //!
 //! A replica is the union, by name, of all that was copied to it: objects never change, so an object
-//! that is there need not be looked at again. It has everything except what belongs to programs at
+//! that is there need not be looked at again, unless something may be planted under its name. It has everything except what belongs to programs at
 //! work: sessions, and what collections remove. Nothing is removed from a replica, so what a
 //! snapshot in it needs is always there; [`mirror`] also follows collections, which takes a key.
 //!
@@ -83,7 +83,7 @@ pub fn replicate_within(
     cancel: &Cancel,
 ) -> Result<CopyOutcome, RepositoryError> {
     let plan = plan_replica(source, target)?;
-    let total = (plan.missing.len() + plan.differing.len()) as u64;
+    let total = (plan.missing.len() + plan.differing.len() + plan.doubtful.len()) as u64;
     let progress = Progress {
         files_total: Some(total),
         bytes_total: Some(plan.bytes()),
@@ -151,16 +151,19 @@ impl Copy<'_> {
         self.outcome.only_in_target.extend(plan.only_in_target);
         let mut objects = plan.missing;
         objects.extend(plan.differing);
-        let way = self.way;
-        let (cancel, mut vanished) = (self.cancel, false);
-        let work = |info: &ObjectInfo| way.send(info);
-        each_in_flight(&objects, self.flight, cancel, &work, &mut |info, sent| {
+        let (way, flight, cancel) = (self.way, self.flight, self.cancel);
+        let mut vanished = false;
+        let mut take = |info: &ObjectInfo, sent| {
             vanished |= sent == Sent::Vanished;
             if sent != Sent::Vanished {
                 present.insert(info);
             }
             self.take(info, sent);
-        })?;
+        };
+        let send = |info: &ObjectInfo| way.send(info);
+        let compare = |info: &ObjectInfo| way.compare(info);
+        each_in_flight(&objects, flight, cancel, &send, &mut take)?;
+        each_in_flight(&plan.doubtful, flight, cancel, &compare, &mut take)?;
         Ok(vanished)
     }
 
@@ -194,7 +197,9 @@ impl Copy<'_> {
             }
             Sent::Conflict => {
                 outcome.conflicts.push(info.name.clone());
-                let message = "the replica has another object of this name: left as it is";
+                let message = "the replica has another object of this name: left as it is; `verify` \
+                               of the replica shows whether it is planted, and after its `repair` \
+                               copy again";
                 self.tell(Severity::Warning, &info.name, message);
             }
         }

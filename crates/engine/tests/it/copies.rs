@@ -11,11 +11,13 @@ use strongroom_repository::{
 };
 use strongroom_testkit::{CallKind, Calls, FaultKind, FaultPlan, FaultyBackend, Image, Random};
 use strongroom_upkeep::{
-    PruneOptions, PruneOutcome, VerifyDepth, forget, hold, mirror, plan_mirror, prune, release,
-    remember, replicate, verify,
+    PruneOptions, PruneOutcome, VerifyDepth, forget, hold, mirror, plan_mirror, plan_repair, prune,
+    release, remember, repair, replicate, verify,
 };
 
-use crate::world::{World, options, run};
+use crate::domains::put_only;
+use crate::possession::plant_honest;
+use crate::world::{LAPTOP, World, options, run};
 
 /// A copy of the repository, and what the snapshots that it made are of.
 struct Side {
@@ -165,6 +167,64 @@ fn kept_h1_rewritings_of_two_copies_have_different_names() {
     for (name, bytes) in &rewritten[0] {
         let same = rewritten[1].iter().find(|(other, _)| other == name);
         assert!(same.is_none_or(|(_, other)| other == bytes), "{name:?}");
+    }
+}
+
+/// A name whose generation one copy has removed is free there, and the other copy needs what it had. What
+/// is planted under it meanwhile is not taken for it, though it be as long.
+#[test]
+fn what_is_planted_under_a_name_of_the_other_copy_is_not_taken_for_it() {
+    for seed in [5400, 5401] {
+        let is_honest = seed == 5400;
+        let world = World::new(seed);
+        let thief = put_only(&world, "laptop", LAPTOP);
+        let mut made = Vec::new();
+        for change in 0..4 {
+            let outcome = world.backup();
+            made.push((outcome.snapshot.id, world.image()));
+            world.mutate(change);
+        }
+        let sides = [Side::copy_of(&world, &made), Side::copy_of(&world, &made)];
+        let [one, other] = &sides;
+        forget(&other.open(&world), &[made[0].0]).unwrap();
+        other.prune(&world);
+        let before = one.objects.snapshot();
+        let is_greater = |name: &ArenaName| name.generation > 0;
+        let names = other.objects.snapshot().into_keys().filter_map(|name| ArenaName::of(&name));
+        let free: Vec<ArenaName> =
+            names.filter(is_greater).map(|name| ArenaName::first(name.id)).collect();
+        assert!(!free.is_empty(), "arenas were rewritten");
+        let thief = thief.copy_in(other.objects.clone());
+        for name in &free {
+            match is_honest {
+                true => plant_honest(&thief, *name),
+                false => {
+                    let length = before[&name.object()].len();
+                    other.objects.create(&name.object(), &vec![0x5c; length]).unwrap();
+                }
+            }
+        }
+        let copy = || replicate(&*one.objects, &*other.objects, &Silent, &Cancel::new()).unwrap();
+        let mut copied = copy();
+        copied.conflicts.sort();
+        let objects: Vec<ObjectName> = free.iter().map(|name| name.object()).collect();
+        match is_honest {
+            true => {
+                assert_eq!(copied.conflicts, objects);
+                let repository = other.open(&world);
+                let plan = plan_repair(&*other.objects, &Silent, &Cancel::new()).unwrap();
+                let outcome = repair(&repository, &plan, &Silent, &Cancel::new()).unwrap();
+                assert_eq!(outcome.taken_away, free.len() as u64);
+                assert_eq!(copy().conflicts, []);
+            }
+            false => assert_eq!((copied.replaced, copied.conflicts), (free.len() as u64, vec![])),
+        }
+        for name in &objects {
+            assert_eq!(other.objects.snapshot()[name], before[name], "{name}");
+        }
+        other.assert_all_holds(&world, &made, "brought together");
+        let again = copy();
+        assert_eq!((again.sent, again.conflicts), (0, vec![]));
     }
 }
 

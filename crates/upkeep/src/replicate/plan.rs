@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use strongroom_arena::ARENAS_FOLDER;
 use strongroom_arena::envelope::format::{HEADER_BYTES, Header};
+use strongroom_arena::{ARENAS_FOLDER, ArenaName};
 use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName};
 use strongroom_base::RepositoryId;
 use strongroom_repository::objects::{
@@ -48,6 +48,9 @@ pub struct CopyPlan {
     pub missing: Vec<ObjectInfo>,
     /// Objects that the target has with another length: one of the two is damaged.
     pub differing: Vec<ObjectInfo>,
+    /// Objects that it has, and that are compared whole because something may be planted under their
+    /// names.
+    pub doubtful: Vec<ObjectInfo>,
     /// Objects that it has already, and their bytes.
     pub present: u64,
     /// The bytes of these.
@@ -65,8 +68,10 @@ impl CopyPlan {
     fn add(&mut self, folder: FolderPlan) {
         self.missing.extend(folder.missing);
         self.differing.extend(folder.differing);
-        self.present += folder.present;
+        self.present += folder.present + folder.doubtful.len() as u64;
         self.present_bytes += folder.present_bytes;
+        self.present_bytes += folder.doubtful.iter().map(|info| info.bytes).sum::<u64>();
+        self.doubtful.extend(folder.doubtful);
         self.only_in_target.extend(folder.only_in_target);
     }
 }
@@ -95,6 +100,11 @@ pub struct FolderPlan {
     pub missing: Vec<ObjectInfo>,
     /// Those that it has with another length.
     pub differing: Vec<ObjectInfo>,
+    /// Generations of arenas that it has with the same length, below a greater one in either place.
+    ///
+    /// The name of a generation can be free there again, or still, while copies that were both used
+    /// need what it has: then every client that may create objects can plant another one under it.
+    pub doubtful: Vec<ObjectInfo>,
     /// How many it has.
     pub present: u64,
     /// Their bytes.
@@ -107,10 +117,15 @@ impl FolderPlan {
     /// Compares a listing of a folder with what is in the target.
     pub fn of(folder: &str, listed: &[ObjectInfo], present: &Present) -> Self {
         let mut plan = Self::default();
+        let names = listed.iter().map(|info| &info.name);
+        let surpassed = surpassed(names.chain(present.names()));
+        let is_doubtful =
+            |name: &ObjectName| ArenaName::of(name).is_some_and(|name| surpassed.contains(&name));
         for info in listed {
             match present.bytes(&info.name) {
                 None => plan.missing.push(info.clone()),
                 Some(bytes) if bytes != info.bytes => plan.differing.push(info.clone()),
+                Some(_) if is_doubtful(&info.name) => plan.doubtful.push(info.clone()),
                 Some(bytes) => {
                     plan.present += 1;
                     plan.present_bytes += bytes;
@@ -125,6 +140,15 @@ impl FolderPlan {
         }
         plan
     }
+}
+
+/// The generations of arenas among these names that are not the greatest of theirs.
+fn surpassed<'n>(names: impl Iterator<Item = &'n ObjectName>) -> HashSet<ArenaName> {
+    let mut generations: Vec<ArenaName> = names.filter_map(ArenaName::of).collect();
+    generations.sort_unstable();
+    generations.dedup();
+    let pairs = generations.windows(2).filter(|pair| pair[0].id == pair[1].id);
+    pairs.map(|pair| pair[0]).collect()
 }
 
 /// What a place has in a folder.

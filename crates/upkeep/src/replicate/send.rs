@@ -77,6 +77,15 @@ impl Way<'_> {
         Ok(Sent::Yes { bytes: bytes.len() as u64, mended, replaced })
     }
 
+    /// The same for an object that the target has with this length, unless it is the very same.
+    pub fn compare(&self, info: &ObjectInfo) -> Result<Sent, RepositoryError> {
+        let look = |place: &dyn Backend| look_whole(place, &info.name, self.arena_bytes);
+        match (look(self.source), look(self.target)) {
+            (Ok((here, None)), Ok((there, _))) if here == there => Ok(Sent::Present),
+            _ => self.send(info),
+        }
+    }
+
     /// Stores an object, unless the target has it, or has a whole one with other bytes.
     fn put(&self, name: &ObjectName, bytes: &[u8]) -> Result<Put, BackendError> {
         match create(self.target, name, bytes) {
