@@ -360,7 +360,10 @@ impl State {
         let [from, to] = &mut self.places[..] else { unreachable!("two copies") };
         self.is_copied = true;
         for object in &from.objects {
-            self.is_copied &= to.create(*object) || histories.has(Mistake::TakesNamesForObjects);
+            // Of its own arenas no name has two contents: what takes one is planted.
+            let is_planted = |it: &Generation| it.name() == object.name() && it.is_thiefs;
+            let takes_it = histories.has(Mistake::TakesNamesForObjects);
+            self.is_copied &= to.create(*object) || takes_it || !to.objects.iter().any(is_planted);
         }
         // What was forgotten since then does not come any more.
         self.is_owed = match self.is_copied {
