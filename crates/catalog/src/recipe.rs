@@ -138,6 +138,11 @@ impl<'r, R: ReadChunk> RecipeReader<'r, R> {
         Self { reader, cursor: RecipeCursor::new(recipe) }
     }
 
+    /// Where in the stream it goes on.
+    pub fn offset(&self) -> u64 {
+        self.cursor.offset()
+    }
+
     /// Skips to the chunk that holds the stream's byte at `offset`, reading no node before it.
     pub fn seek_forward(&mut self, offset: u64) -> Result<(), CatalogError<R::Error>> {
         self.cursor.seek_forward(offset, self.reader)

@@ -14,6 +14,7 @@ mod dump;
 mod error;
 mod find;
 mod own;
+mod parts;
 mod restore;
 mod stored_regions;
 #[cfg(test)]

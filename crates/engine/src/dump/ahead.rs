@@ -12,11 +12,12 @@
 use crossbeam_channel::{Receiver, Sender, bounded};
 use strongroom_base::{ArenaId, Cancel};
 use strongroom_catalog::recipe::check_length;
-use strongroom_catalog::{ChunkRef, Entry, EntryKind, LinkKey, LinkTable, Recipe, RecipeReader};
+use strongroom_catalog::{ChunkRef, Entry, EntryKind, LinkKey, LinkTable, Recipe};
 use strongroom_repository::{ChunkReader, Found, RepositoryError, SnapshotEvent};
 use strongroom_source::PathFilter;
 
 use crate::error::EngineError;
+use crate::parts::{LostPart, Part, Parts};
 use crate::wanted::{WantedEvent, WantedWalk};
 
 /// Batches that may wait for the caller.
@@ -277,29 +278,22 @@ impl Walker<'_> {
     }
 
     fn content(&mut self, content: &Recipe) -> Result<(), Stop> {
-        let mut recipe = RecipeReader::new(content, self.reader);
-        let (ByteRange { offset, .. }, end) = (self.range, self.range.end());
-        // Chunks after a lost node have lost their place: all of them are given up.
-        let lost = |read: u64, error| {
-            let bytes = content.stream_bytes().saturating_sub(read);
-            Step::Ready(Item::Chunk(Err(LostChunk { bytes, error })))
-        };
+        let mut parts = Parts::new(content, self.reader);
+        let (mut read, end) = (self.range.offset, self.range.end());
         // Seeking passes over a chunk of no bytes, which is damage that the whole file has.
-        let sought = if offset == 0 { Ok(()) } else { recipe.seek_forward(offset) };
-        if let Err(error) = sought.map_err(RepositoryError::from) {
-            return if error.is_damage() {
-                self.step(lost(offset, error))
-            } else {
-                Err(error.into())
-            };
+        if read > 0
+            && let Some(part) = parts.seek_forward(read)?
+        {
+            read = self.lost(read, part)?;
         }
-        let mut read = offset;
         while read < end {
-            let (begin, chunk) = match recipe.next_chunk().map_err(RepositoryError::from) {
-                Ok(Some(next)) => next,
-                Ok(None) => break,
-                Err(error) if error.is_damage() => return self.step(lost(read, error)),
-                Err(error) => return Err(error.into()),
+            let (begin, chunk) = match parts.next()? {
+                None => break,
+                Some(Part::Chunk(begin, chunk)) => (begin, chunk),
+                Some(Part::Lost(part)) => {
+                    read = self.lost(read, part)?;
+                    continue;
+                }
             };
             if begin < read {
                 self.step(Step::Ready(Item::Before(read - begin)))?;
@@ -312,6 +306,14 @@ impl Walker<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Gives what is lost from here on; returns where that ends.
+    fn lost(&mut self, from: u64, part: LostPart) -> Result<u64, Stop> {
+        let end = part.offset.saturating_add(part.bytes);
+        let lost = LostChunk { bytes: end.saturating_sub(from), error: part.why };
+        self.step(Step::Ready(Item::Chunk(Err(lost))))?;
+        Ok(end.max(from))
     }
 
     fn chunk(&mut self, chunk: ChunkRef) -> Result<(), Stop> {

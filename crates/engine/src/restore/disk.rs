@@ -8,7 +8,7 @@ use crossbeam_channel::bounded;
 use rustix::fs::{FallocateFlags, fallocate};
 use strongroom_arena::CacheLimits;
 use strongroom_base::{Cancel, Monitor, Problem, Progress, Severity};
-use strongroom_catalog::{ChunkRef, Recipe, RecipeReader, Snapshot};
+use strongroom_catalog::{ChunkRef, Recipe, Snapshot};
 use strongroom_repository::{
     ChunkReader, Repository, RepositoryError, StoredDisk, false_if_unreadable, find_disks,
 };
@@ -16,6 +16,7 @@ use strongroom_repository::{
 use strongroom_source::memory::huge::HugePages;
 
 use crate::error::EngineError;
+use crate::parts::{LostPart, Part, Parts};
 
 /// Chunks that a thread deals with at a time: neighbours are in the same blocks.
 const LOT: usize = 64;
@@ -36,9 +37,6 @@ pub struct DiskOutcome {
     /// Bytes of the disk that are lost in the repository. What was there before is still there.
     pub bytes_lost: u64,
 }
-
-/// A part of the disk, from this byte on.
-type Part = (u64, ChunkRef);
 
 struct Work<'w> {
     reader: &'w ChunkReader,
@@ -117,34 +115,42 @@ pub fn read_disk(
     let bytes = disk.content.stream_bytes();
     let mut outcome = DiskOutcome { bytes, ..DiskOutcome::default() };
     let mut progress = Progress { bytes_total: Some(bytes), ..Progress::default() };
-    let mut recipe = RecipeReader::new(&disk.content, &reader);
-    while let Some((offset, chunk)) = recipe.next_chunk()? {
+    let mut parts = Parts::new(&disk.content, &reader);
+    while let Some(part) = parts.next()? {
         cancel.check()?;
-        if !chunk.is_hole() {
-            match reader.read_data(&chunk) {
-                Ok(bytes) => {
-                    write(offset, &bytes).map_err(EngineError::Output)?;
-                    outcome.bytes_written += bytes.len() as u64;
+        progress.bytes += match part {
+            Part::Lost(part) => outcome.lose(monitor, &part),
+            Part::Chunk(_, hole) if hole.is_hole() => hole.stream_bytes,
+            Part::Chunk(offset, chunk) => {
+                match reader.read_data(&chunk) {
+                    Ok(bytes) => {
+                        write(offset, &bytes).map_err(EngineError::Output)?;
+                        outcome.bytes_written += bytes.len() as u64;
+                    }
+                    Err(why) if why.is_damage() => {
+                        let bytes = chunk.stream_bytes;
+                        outcome.lose(monitor, &LostPart { offset, bytes, why });
+                    }
+                    Err(error) => return Err(error.into()),
                 }
-                Err(error) if error.is_damage() => {
-                    outcome.bytes_lost += chunk.stream_bytes;
-                    say_lost(monitor, offset, &chunk, &error);
-                }
-                Err(error) => return Err(error.into()),
+                chunk.stream_bytes
             }
-        }
-        progress.bytes += chunk.stream_bytes;
+        };
         progress.bytes_new = outcome.bytes_written;
         monitor.progress(&progress);
     }
     Ok(outcome)
 }
 
-fn say_lost(monitor: &dyn Monitor, offset: u64, chunk: &ChunkRef, error: &RepositoryError) {
-    let bytes = chunk.stream_bytes;
-    let message = format!("{bytes} bytes from byte {offset} on are lost: {error}");
-    let (severity, path) = (Severity::Damage, None);
-    monitor.problem(Problem { severity, path, message: &message });
+impl DiskOutcome {
+    /// Counts what is lost, and says so. Returns how many bytes these are.
+    fn lose(&mut self, monitor: &dyn Monitor, part: &LostPart) -> u64 {
+        let LostPart { offset, bytes, why } = part;
+        self.bytes_lost += bytes;
+        let message = format!("{bytes} bytes from byte {offset} on are lost: {why}");
+        monitor.problem(Problem { severity: Severity::Damage, path: None, message: &message });
+        *bytes
+    }
 }
 
 /// Makes the target as long as the disk; returns how many bytes it had.
@@ -209,9 +215,9 @@ impl Work<'_> {
         content: &Recipe,
         give: &crossbeam_channel::Sender<Vec<Part>>,
     ) -> Result<(), EngineError> {
-        let mut recipe = RecipeReader::new(content, self.reader);
+        let mut parts = Parts::new(content, self.reader);
         let mut lot = Vec::with_capacity(LOT);
-        while let Some(part) = recipe.next_chunk()? {
+        while let Some(part) = parts.next()? {
             self.cancel.check()?;
             lot.push(part);
             if lot.len() == LOT && give.send(std::mem::take(&mut lot)).is_err() {
@@ -225,21 +231,28 @@ impl Work<'_> {
     fn lot(&self, lot: &[Part]) -> Result<DiskOutcome, EngineError> {
         let mut outcome = DiskOutcome::default();
         let mut buffer = Vec::new();
-        for (offset, chunk) in lot {
+        for part in lot {
             self.cancel.check()?;
+            let (offset, chunk) = match part {
+                Part::Chunk(offset, chunk) => (*offset, chunk),
+                Part::Lost(part) => {
+                    outcome.bytes += outcome.lose(self.monitor, part);
+                    continue;
+                }
+            };
             outcome.bytes += chunk.stream_bytes;
             if chunk.is_hole() {
-                outcome.bytes_written += self.zero(*offset, chunk.stream_bytes, &mut buffer)?;
+                outcome.bytes_written += self.zero(offset, chunk.stream_bytes, &mut buffer)?;
                 continue;
             }
-            if self.is_right(*offset, chunk, &mut buffer)? {
+            if self.is_right(offset, chunk, &mut buffer)? {
                 continue;
             }
             match self.reader.read_data(chunk) {
-                Ok(bytes) => outcome.bytes_written += self.write(*offset, &bytes, &buffer)?,
-                Err(error) if error.is_damage() => {
-                    outcome.bytes_lost += chunk.stream_bytes;
-                    say_lost(self.monitor, *offset, chunk, &error);
+                Ok(bytes) => outcome.bytes_written += self.write(offset, &bytes, &buffer)?,
+                Err(why) if why.is_damage() => {
+                    let bytes = chunk.stream_bytes;
+                    outcome.lose(self.monitor, &LostPart { offset, bytes, why });
                 }
                 Err(error) => return Err(error.into()),
             }

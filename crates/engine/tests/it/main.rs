@@ -24,6 +24,7 @@ mod hostile;
 mod images;
 mod keys;
 mod linear;
+mod lost_nodes;
 mod memory;
 mod model;
 mod newer;

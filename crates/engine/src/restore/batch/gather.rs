@@ -6,11 +6,12 @@
 use strongroom_base::regimes::{Regime, reached_if};
 use strongroom_base::{Fingerprint, Location, SizeLimits};
 use strongroom_catalog::recipe::check_length;
-use strongroom_catalog::{ChunkRef, Entry, Metadata, RecipeReader};
+use strongroom_catalog::{ChunkRef, Entry, Metadata};
 use strongroom_repository::ChunkReader;
 use strongroom_source::DirectoryId;
 
 use crate::error::EngineError;
+use crate::parts::{Part, Parts};
 use crate::restore::behind::FlushedTarget;
 
 /// A name in a directory of the target.
@@ -35,7 +36,7 @@ pub struct PendingFile<'r> {
     name: Vec<u8>,
     metadata: Metadata,
     making: Making,
-    recipe: RecipeReader<'r, ChunkReader>,
+    parts: Parts<'r>,
     /// Why nothing of the recipe may be used.
     invalid: Option<String>,
 }
@@ -48,7 +49,7 @@ pub struct BatchFile {
     pub(super) making: Making,
     /// Nothing of it comes with a later batch.
     pub(super) is_last: bool,
-    /// Why the rest of its recipe is lost.
+    /// Why a part of it is lost, or all.
     pub(super) lost: Option<String>,
     pub(super) holes: Vec<(u64, u64)>,
     pub(super) first_want: usize,
@@ -88,7 +89,8 @@ impl Want {
 pub struct Batch {
     pub(super) files: Vec<BatchFile>,
     pub(super) wants: Vec<Want>,
-    holes: usize,
+    /// Holes, and parts that are lost.
+    gaps: usize,
     /// The first file began in the batch before.
     pub begun: Option<Unfinished>,
     /// Further names of files: the first name, and the one to be made.
@@ -109,9 +111,9 @@ impl<'r> PendingFile<'r> {
     ) -> Self {
         let content = entry.content().expect("the caller adds files");
         let invalid = check_length(&entry).err().map(|error| error.to_string());
-        let recipe = RecipeReader::new(content, reader);
+        let parts = Parts::new(content, reader);
         let (name, metadata) = (entry.name, entry.metadata);
-        Self { directory, name, metadata, making, recipe, invalid }
+        Self { directory, name, metadata, making, parts, invalid }
     }
 }
 
@@ -129,19 +131,18 @@ impl Batch {
         let mut holes = Vec::new();
         let mut lost = file.invalid.clone();
         let mut is_last = lost.is_some();
-        while !is_last && self.wants.len() + self.holes < limits.batch_wants_max {
-            match file.recipe.next_chunk().map_err(EngineError::from) {
-                Ok(None) => is_last = true,
-                Ok(Some((offset, hole))) if hole.is_hole() => {
+        while !is_last && self.wants.len() + self.gaps < limits.batch_wants_max {
+            match file.parts.next()? {
+                None => is_last = true,
+                Some(Part::Chunk(offset, hole)) if hole.is_hole() => {
                     holes.push((offset, hole.stream_bytes));
-                    self.holes += 1;
+                    self.gaps += 1;
                 }
-                Ok(Some((offset, chunk))) => self.wants.push(want(number, offset, &chunk)),
-                Err(error) if error.is_damage() => {
-                    lost = Some(error.to_string());
-                    is_last = true;
+                Some(Part::Chunk(offset, chunk)) => self.wants.push(want(number, offset, &chunk)),
+                Some(Part::Lost(part)) => {
+                    lost.get_or_insert_with(|| part.why.to_string());
+                    self.gaps += 1;
                 }
-                Err(error) => return Err(error),
             }
         }
         self.files.push(BatchFile {
@@ -172,7 +173,7 @@ impl Batch {
     /// True if it is time to write.
     pub fn is_full(&self, limits: &SizeLimits) -> bool {
         let entries = self.files.len() + self.links.len() + self.closed.len();
-        let is_full = self.wants.len() + self.holes >= limits.batch_wants_max
+        let is_full = self.wants.len() + self.gaps >= limits.batch_wants_max
             || entries >= limits.batch_entries_max;
         reached_if(is_full, Regime::BatchFull);
         is_full
