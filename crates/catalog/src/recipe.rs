@@ -316,18 +316,34 @@ pub fn for_each_chunk<R: ReadChunk, E: From<CatalogError<R::Error>>>(
     reader: &R,
     visit: &mut impl FnMut(&ChunkRef, u8) -> Result<Visit, E>,
 ) -> Result<(), E> {
+    for_each_chunk_left(recipe, reader, visit, &mut |error| Err(error))
+}
+
+/// The same, which goes on behind a node that cannot be read if `lost` says so of why: what that names is
+/// not visited.
+pub fn for_each_chunk_left<R: ReadChunk, E: From<CatalogError<R::Error>>>(
+    recipe: &Recipe,
+    reader: &R,
+    visit: &mut impl FnMut(&ChunkRef, u8) -> Result<Visit, E>,
+    lost: &mut impl FnMut(E) -> Result<(), E>,
+) -> Result<(), E> {
     let mut rest: Vec<(u8, ChunkRef)> =
         recipe.refs.iter().rev().map(|chunk| (recipe.depth, *chunk)).collect();
     while let Some((level, chunk)) = rest.pop() {
         if chunk.stream_bytes == 0 {
-            return Err(CatalogError::from(of_no_bytes()).into());
+            lost(CatalogError::from(of_no_bytes()).into())?;
+            continue;
         }
         if chunk.is_hole() {
             continue;
         }
         if visit(&chunk, level)? == Visit::Into && level > 0 {
-            let children = read_node(&chunk, reader)?;
-            rest.extend(children.into_iter().rev().map(|child| (level - 1, child)));
+            match read_node(&chunk, reader) {
+                Ok(children) => {
+                    rest.extend(children.into_iter().rev().map(|child| (level - 1, child)));
+                }
+                Err(error) => lost(error.into())?,
+            }
         }
     }
     Ok(())

@@ -54,7 +54,7 @@ impl<'r> Parts<'r> {
         })
     }
 
-    /// Reads on. After damage the recipe stands behind what is lost.
+    /// Reads on. After damage the recipe goes on behind what is lost.
     fn read<T>(
         &mut self,
         read: impl FnOnce(&mut RecipeReader<'r, ChunkReader>) -> Result<T, RepositoryError>,

@@ -21,6 +21,7 @@ use std::time::Duration;
 use strongroom_arena::{CacheLimits, ListedArenas};
 use strongroom_backend::{BackendError, remove_object};
 use strongroom_base::{ArenaId, Cancel, Monitor, Problem, Severity, SnapshotId, Timestamp};
+use strongroom_catalog::{Recipe, Snapshot};
 use strongroom_repository::objects::SNAPSHOTS_FOLDER;
 use strongroom_repository::{
     ArenaSlots, ChunkReader, Collections, Forgotten, ListedSession, Repository, RepositoryError,
@@ -365,7 +366,7 @@ impl Collector<'_> {
             reach.refuse_hidden(|arena| exists(arena) && !collections.is_dead(arena))?;
         }
         for lost in &lost {
-            reach.mark_lost(&lost.trees)?;
+            reach.mark_left(&lost.trees)?;
         }
         outcome.lost = lost.iter().map(|lost| lost.id).collect();
         let inventory = &mut reach.inventory;
@@ -494,10 +495,18 @@ impl Collector<'_> {
                 _ => return Err(not_listed(id)),
             }
         }
-        let is_same = !reach.mark(staying(&list, &goes)?)? && is_same;
+        // What is to be forgotten and had no room in the plan stays until the next collection, as far as it
+        // is there. What it lacks must not keep all others from being collected.
+        let (later, kept): (Vec<&Snapshot>, Vec<&Snapshot>) =
+            staying(&list, &goes)?.into_iter().partition(|snapshot| wishes.forget(snapshot.id));
+        let is_same = !reach.mark(kept)? && later.is_empty() && is_same;
         let snapshots = plan.snapshots.iter().filter(|going| goes(going.id)).cloned().collect();
         reach.finish(&HashSet::new())?;
         reach.refuse_hidden(|_| false)?;
+        if !later.is_empty() {
+            let trees: Vec<Recipe> = later.iter().map(|snapshot| snapshot.root.clone()).collect();
+            reach.mark_left(&trees)?;
+        }
         if is_same {
             return Ok(Selection { snapshots, slots: plan.slots.clone() });
         }

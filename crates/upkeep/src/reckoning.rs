@@ -20,7 +20,7 @@ use strongroom_arena::{ArenaName, CacheLimits};
 use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Monitor, SnapshotId};
 use strongroom_catalog::Snapshot;
 use strongroom_repository::{
-    ChunkReader, Repository, RepositoryError, SlotSets, list_snapshots, read_vouchers,
+    ChunkReader, Repository, RepositoryError, SlotSets, Wishes, list_snapshots, read_vouchers,
 };
 
 use descent::Descent;
@@ -66,12 +66,35 @@ pub fn reckon(
     reader.store().trust(read_vouchers(repository)?);
     // After the snapshots: what they need was stored before them.
     let remains = Remains::read(repository, &reader, condemned, monitor, cancel)?;
+    // What is to be forgotten, and is not yet, may lack something, but loses nothing that is there.
+    let wishes = Wishes::read(repository)?;
+    let (later, kept): (Vec<Snapshot>, Vec<Snapshot>) =
+        kept.into_iter().partition(|snapshot| wishes.forget(snapshot.id));
     let mut descent = Descent::new(&reader, &remains, monitor, cancel);
     for snapshot in &kept {
         descent.snapshot(snapshot)?;
     }
     let absent = descent.into_absent();
-    judge(absent, repository, &reader, &remains, condemned, cancel)
+    let left = judge(absent, repository, &reader, &remains, condemned, cancel)?;
+    // They were lost before. An arena that cannot be read may have them, and needs its bases.
+    if let Some((arena, why)) = remains.unreadable().min().filter(|_| left == Left::Incomplete) {
+        let (what, why) = (format!("arena {arena}"), why.to_owned());
+        return Err(RepositoryError::NotCollectable { what, why });
+    }
+    let mut descent = Descent::new(&reader, &remains, monitor, cancel).lenient();
+    for snapshot in &later {
+        descent.snapshot(snapshot)?;
+    }
+    judge(descent.into_absent(), repository, &reader, &remains, condemned, cancel).map(drop)
+}
+
+/// What snapshots have once the condemned is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Left {
+    /// All that they need.
+    Whole,
+    /// As much as before, which was not all.
+    Incomplete,
 }
 
 /// The arenas that lack something which a snapshot needs, as far as can be read: when they are there
@@ -138,9 +161,9 @@ fn judge(
     remains: &Remains,
     condemned: &Condemned<'_>,
     cancel: &Cancel,
-) -> Result<(), RepositoryError> {
+) -> Result<Left, RepositoryError> {
     if absent.is_empty() {
-        return Ok(());
+        return Ok(Left::Whole);
     }
     let mut going: HashMap<Fingerprint, Location> = HashMap::new();
     remains::each_slot(repository, reader, cancel, |name, slot, entry| {
@@ -167,12 +190,5 @@ fn judge(
         let (place, snapshot, chunks) = (*place, *snapshot, lost.len() as u64);
         return Err(RepositoryError::Miscounted { snapshot, chunks, place });
     }
-    // They were lost before. An arena that cannot be read may have them, and needs its bases.
-    match remains.unreadable().min() {
-        Some((arena, why)) if !absent.is_empty() => Err(RepositoryError::NotCollectable {
-            what: format!("arena {arena}"),
-            why: why.to_owned(),
-        }),
-        _ => Ok(()),
-    }
+    Ok(if absent.is_empty() { Left::Whole } else { Left::Incomplete })
 }

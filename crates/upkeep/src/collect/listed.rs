@@ -104,6 +104,6 @@ pub fn going(
         reached_if(bytes > bytes_max, Regime::PlanCutOfSnapshots);
         bytes <= bytes_max
     };
-    // The others are left for the next collection.
-    known.chain(unread).filter(|going| goes(going.id)).chain(removed).take_while(fits).collect()
+    // The others are left for the next collection, which cannot say what one that is not read needs.
+    unread.chain(known).filter(|going| goes(going.id)).chain(removed).take_while(fits).collect()
 }

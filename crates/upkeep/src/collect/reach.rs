@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use strongroom_arena::ListedArenas;
 use strongroom_backend::Backend;
 use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Monitor, SnapshotId};
-use strongroom_catalog::recipe::{Visit, for_each_chunk};
+use strongroom_catalog::recipe::{Visit, for_each_chunk_left};
 use strongroom_catalog::{ChunkRef, Recipe, Snapshot};
 use strongroom_repository::{
     ChunkReader, Collections, Found, NodeKey, PartMemo, RepositoryError, SnapshotEvent,
@@ -38,6 +38,8 @@ pub struct Reach<'r> {
     /// Chunks of snapshots that were removed without having been forgotten, of which no place, or no
     /// base, is left: that stops nothing.
     given_up: HashSet<Fingerprint>,
+    /// While what is left of such snapshots is marked: what cannot be read is lost.
+    is_lenient: bool,
     /// Whether something was marked or added since the last `finish`.
     is_open: bool,
     /// While that is noted: arenas of which something is needed for the first time, and the stored
@@ -62,6 +64,7 @@ impl<'r> Reach<'r> {
             moved,
             unfound,
             given_up,
+            is_lenient: false,
             is_open,
             unneeded_before,
         }
@@ -106,42 +109,38 @@ impl<'r> Reach<'r> {
         Ok(!snapshots.is_empty())
     }
 
-    /// Marks what is left of a snapshot that was removed without having been forgotten, after all others
-    /// and once [`finish`](Self::finish) has looked at those: a repair may commit it again. What it
-    /// needs and is nowhere keeps nothing else from being collected.
-    pub fn mark_lost(&mut self, trees: &[Recipe]) -> Result<(), RepositoryError> {
+    /// Marks what is left of snapshots that were removed without having been forgotten, or that are to be
+    /// forgotten later, after all others and once [`finish`](Self::finish) has looked at those. What they
+    /// need and is nowhere keeps nothing else from being collected.
+    pub fn mark_left(&mut self, trees: &[Recipe]) -> Result<(), RepositoryError> {
         // What others need must not count as known because this one has it, too.
         let memo = PartMemo::new(self.reader.limits().memo_kept_min);
         let known = std::mem::replace(&mut self.known, memo);
         let (moved, unfound) = (self.moved.clone(), self.unfound.clone());
-        self.is_open = true;
+        (self.is_open, self.is_lenient) = (true, true);
         let left = trees.iter().try_for_each(|tree| self.what_is_left(tree));
         let marked = left.and_then(|()| self.finish(&HashSet::new()));
         let with_lost = std::mem::replace(&mut self.moved, moved);
         let names = with_lost.into_keys().filter(|name| !self.moved.contains_key(name));
         self.given_up.extend(names);
-        (self.known, self.unfound) = (known, unfound);
+        (self.known, self.unfound, self.is_lenient) = (known, unfound, false);
         marked
     }
 
     fn what_is_left(&mut self, tree: &Recipe) -> Result<(), RepositoryError> {
-        let or_lost = |marked: Result<(), RepositoryError>| match marked {
-            Err(error) if error.is_damage() => Ok(()),
-            other => other,
-        };
         let lost = Snapshot { root: tree.clone(), ..Snapshot::empty(SnapshotId::ZERO) };
         let mut walk = SnapshotWalk::new(&Found::root(&lost), self.reader, self.cancel);
         while let Some(event) = walk.next()? {
             match event {
                 SnapshotEvent::Enter(directory) => {
-                    or_lost(self.recipe(directory.tree))?;
+                    self.recipe(directory.tree)?;
                     if self.known.was_met(TreeKey::of_tree(directory.tree)) {
                         walk.skip();
                     }
                 }
                 SnapshotEvent::Leaf { entry, .. } => {
                     if let Some(content) = entry.content() {
-                        or_lost(self.recipe(content))?;
+                        self.recipe(content)?;
                     }
                 }
                 SnapshotEvent::Lost { .. } | SnapshotEvent::Leave { .. } => {}
@@ -181,12 +180,17 @@ impl<'r> Reach<'r> {
     /// Marks the chunks of a recipe. What a known node names was marked when it became known, but
     /// the node itself may be in another place this time.
     fn recipe(&mut self, recipe: &Recipe) -> Result<(), RepositoryError> {
-        let reader = self.reader;
-        for_each_chunk(recipe, reader, &mut |chunk, level| {
+        let (reader, is_lenient) = (self.reader, self.is_lenient);
+        let mut visit = |chunk: &ChunkRef, level| {
             self.chunk(chunk)?;
             let is_known = level > 0 && self.known.was_met(NodeKey::of_node(chunk, level));
             Ok(if is_known { Visit::Past } else { Visit::Into })
-        })
+        };
+        let mut lost = |error: RepositoryError| match is_lenient && error.is_damage() {
+            true => Ok(()),
+            false => Err(error),
+        };
+        for_each_chunk_left(recipe, reader, &mut visit, &mut lost)
     }
 
     fn chunk(&mut self, chunk: &ChunkRef) -> Result<(), RepositoryError> {
@@ -197,7 +201,7 @@ impl<'r> Reach<'r> {
             let bytes = self.unneeded_bytes(place.arena)?;
             self.unneeded_before.get_or_insert_default().insert(place.arena, bytes);
         }
-        if !self.inventory.need(place)? {
+        if !need(&mut self.inventory, place, self.is_lenient)? {
             self.moved.insert(chunk.fingerprint, place.arena);
         }
         Ok(())
@@ -232,7 +236,7 @@ impl<'r> Reach<'r> {
         let mut lacking = HashMap::new();
         loop {
             self.moved.extend(lacking.drain());
-            let Self { inventory, reader, cancel, moved, unfound, given_up, .. } = self;
+            let Self { inventory, reader, cancel, moved, unfound, given_up, is_lenient, .. } = self;
             let everywhere = !moved.is_empty();
             unfound.clone_from(moved);
             inventory.each_summary(
@@ -256,7 +260,8 @@ impl<'r> Reach<'r> {
                         // A base is stored whole, so it needs no other.
                         if !entry.bases.is_empty() && inventory.is_needed(place) {
                             for base in entry.bases {
-                                lost = if inventory.need(*base)? { lost } else { Some(base.arena) };
+                                let has_base = need(inventory, *base, *is_lenient)?;
+                                lost = if has_base { lost } else { Some(base.arena) };
                             }
                         }
                         match lost {
@@ -302,5 +307,18 @@ impl<'r> Reach<'r> {
     /// Whether a chunk that a snapshot needs is in no arena whose summary could be read.
     pub fn lacks_something(&self) -> bool {
         !self.unfound.is_empty()
+    }
+}
+
+/// Notes that a chunk is needed. Returns false if its place does not hold it; if that is lenient, also if
+/// it cannot be read.
+fn need(
+    inventory: &mut Inventory,
+    place: Location,
+    is_lenient: bool,
+) -> Result<bool, RepositoryError> {
+    match inventory.need(place) {
+        Err(error) if is_lenient && error.is_damage() => Ok(false),
+        other => other,
     }
 }

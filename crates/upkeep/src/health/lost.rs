@@ -14,7 +14,7 @@ use std::ops::RangeInclusive;
 
 use strongroom_arena::ArenaContent;
 use strongroom_base::{ArenaId, Cancel, DomainId, Fingerprint, Location, Silent, SnapshotId};
-use strongroom_catalog::recipe::{Visit, find_node, for_each_chunk};
+use strongroom_catalog::recipe::{Visit, find_node, for_each_chunk_left};
 use strongroom_catalog::{CatalogError, ChunkRef, Entry, Recipe, Snapshot, TreeReader};
 use strongroom_repository::{
     Arrivals, ChunkReader, Found, NodeKey, NodeMemo, Repository, RepositoryError, SnapshotEvent,
@@ -491,16 +491,17 @@ fn name_chunks(
     named: &mut HashSet<Fingerprint>,
     nodes: &mut NodeMemo<()>,
 ) -> Result<(), RepositoryError> {
-    let names = for_each_chunk::<_, RepositoryError>(tree, reader, &mut |chunk, level| {
+    let mut visit = |chunk: &ChunkRef, level| {
         named.insert(chunk.fingerprint);
         let is_known = level > 0 && nodes.was_met(NodeKey::of_node(chunk, level));
         Ok(if is_known { Visit::Past } else { Visit::Into })
-    });
-    match names {
-        // What a lost node names is not known.
-        Err(error) if error.is_damage() || error.is_unknown() => Ok(()),
-        other => other,
-    }
+    };
+    // What a lost node names is not known.
+    let mut lost = |error: RepositoryError| match error.is_damage() || error.is_unknown() {
+        true => Ok(()),
+        false => Err(error),
+    };
+    for_each_chunk_left(tree, reader, &mut visit, &mut lost)
 }
 
 /// `None` for what is damaged, or is not what was looked for.

@@ -1,7 +1,10 @@
 //! An arena that is lost or damaged: what needs it stops a prune, and nothing else does.
 
+use strongroom_testkit::noise;
+
 use super::*;
 use crate::read_back::salvage;
+use crate::restore::{into, run_restore};
 
 /// How an arena is damaged; none if it is removed.
 type Damage = fn(&mut Vec<u8>);
@@ -95,4 +98,109 @@ fn an_arena_that_is_damaged_stops_what_needs_it() {
         }
     }
     assert!(stopped > 10 && needless >= 5 && healed > 5, "{stopped} {needless} {healed}");
+}
+
+/// A plan has room for some of the snapshots that are to be forgotten. What the others lack keeps no prune
+/// from carrying it out, and so from coming to them.
+#[test]
+fn what_is_to_be_forgotten_and_had_no_room_stops_no_prune() {
+    let mut world = World::bare(44);
+    let (mut kept, mut forgotten) = (Vec::new(), Vec::new());
+    for version in 0..5 {
+        let own = world.tree().join("own");
+        let _ = std::fs::remove_dir_all(&own);
+        std::fs::create_dir_all(world.tree()).unwrap();
+        grow(&own, 450 + version, TREE);
+        let made = (world.backup().snapshot.id, world.image());
+        if version < 3 { &mut forgotten } else { &mut kept }.push(made);
+    }
+    let ids: Vec<SnapshotId> = forgotten.iter().map(|(id, _)| *id).collect();
+    forget(&world.open(), &ids).unwrap();
+    world.limits.plan_snapshots_bytes_max = 50;
+    let before = world.objects.snapshot();
+    let mut rounds_most = 0;
+    for name in names_in(&before, "arenas") {
+        for (how, damage) in DAMAGES {
+            let what = format!("{name} {how}");
+            let mut objects = before.clone();
+            match damage {
+                None => drop(objects.remove(&name)),
+                Some(damage) => damage(objects.get_mut(&name).unwrap()),
+            }
+            let place = Arc::new(MemoryBackend::from_snapshot(objects));
+            let repository = world.open_over(place.clone()).unwrap();
+            let are_whole = kept.iter().all(|(id, _)| {
+                salvage(&repository, *id, &world.tree()).is_ok_and(|(_, lost)| lost.is_empty())
+            });
+            if !are_whole {
+                continue;
+            }
+            let mut rounds = 0;
+            while names_in(&place.snapshot(), "snapshots").len() > kept.len() {
+                let outcome =
+                    collect(&repository).unwrap_or_else(|error| panic!("{what}: {error}"));
+                assert_eq!(outcome.snapshots.len(), 1, "{what}: there is room for one");
+                rounds += 1;
+            }
+            rounds_most = rounds_most.max(rounds);
+            for (id, image) in &kept {
+                world.assert_holds(&world.open_over(place.clone()).unwrap(), *id, image, &what);
+            }
+        }
+    }
+    assert_eq!(rounds_most, forgotten.len(), "arenas that only what is forgotten needs");
+}
+
+/// A snapshot was removed without having been forgotten, and an arena is damaged besides: what else a
+/// repair could bring back of it stays.
+#[test]
+fn what_is_left_of_a_removed_snapshot_stays_beside_a_damaged_arena() {
+    let world = World::bare(45);
+    let mut made = Vec::new();
+    for version in 0..4 {
+        let own = world.tree().join("own");
+        let _ = std::fs::remove_dir_all(&own);
+        std::fs::create_dir_all(world.tree()).unwrap();
+        grow(&own, 460 + version, TREE);
+        world.write("own/long", &noise(version, 300_000));
+        made.push((world.backup().snapshot.id, world.image()));
+    }
+    forget(&world.open(), &[made[0].0]).unwrap();
+    let removed = made[1].0;
+    let object = strongroom_repository::snapshot_object(removed);
+    let before = world.objects.snapshot();
+    let (mut collected, mut partly) = (0, 0);
+    for name in names_in(&before, "arenas") {
+        for (how, damage) in DAMAGES {
+            let what = format!("{name} {how}");
+            let mut objects = before.clone();
+            match damage {
+                None => drop(objects.remove(&name)),
+                Some(damage) => damage(objects.get_mut(&name).unwrap()),
+            }
+            let place = Arc::new(MemoryBackend::from_snapshot(objects));
+            let repository = world.open_over(place.clone()).unwrap();
+            // All that a restore gives of it, parts of files too.
+            let had = |repository: &Repository| {
+                let folder = tempfile::tempdir().unwrap();
+                let target = folder.path().join("tree");
+                let outcome =
+                    run_restore(repository, removed, &into(&world.tree(), &target)).ok()?;
+                let mut image = Image::of(&target);
+                // What is set aside has the time at which it was.
+                image.nodes.values_mut().for_each(|node| node.mtime = 0);
+                Some((image, outcome.damaged.len()))
+            };
+            let Some((was, damaged)) = had(&repository) else { continue };
+            place.remove(&object).unwrap();
+            let outcome = collect(&repository);
+            collected += u32::from(outcome.is_ok());
+            place.create(&object, &before[&object]).unwrap();
+            let (is, damaged_now) = had(&world.open_over(place).unwrap()).unwrap();
+            was.assert_same(&is, &what);
+            assert_eq!(damaged, damaged_now, "{what}");
+            partly += u32::from(outcome.is_ok() && damaged > 0);
+        }
+    }
+    assert!(collected > 10 && partly > 3, "{collected} {partly}");
 }
