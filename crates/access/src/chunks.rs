@@ -146,11 +146,7 @@ impl Chunks {
             bytes.extend_from_slice(&whole);
             return Ok(());
         }
-        let whole = self.read_data(chunk)?;
-        if whole.len() as u64 != chunk.stream_bytes {
-            return Err(Failure::wrong_length());
-        }
-        bytes.extend_from_slice(&whole);
+        bytes.extend_from_slice(&self.read_data(chunk)?);
         Ok(())
     }
 

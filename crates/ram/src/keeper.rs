@@ -294,7 +294,7 @@ impl Keeper {
                 EngineError::Output(error) => KeepError::Unwritten { area: name.clone(), error },
                 error => error.into(),
             })?;
-            if outcome.bytes_lost > 0 {
+            if outcome.is_damaged() {
                 return Err(KeepError::Lost { area: name.clone(), bytes: outcome.bytes_lost });
             }
         }

@@ -126,7 +126,7 @@ impl Contents {
         if chunk.is_hole() {
             bytes.resize(bytes.len() + wanted, 0);
         } else if wanted as u64 == chunk.stream_bytes {
-            bytes.append(&mut self.load(&chunk)?);
+            bytes.append(&mut self.chunks.read_data(&chunk)?);
         } else {
             // Within a chunk that is in memory.
             let skip = skip as usize;
@@ -145,18 +145,12 @@ impl Contents {
     /// A chunk that is read in parts, each by a separate request.
     fn recent(&self, chunk: &ChunkRef) -> Result<Arc<Vec<u8>>, Failure> {
         if let Some(bytes) = self.recent.get(&chunk.fingerprint) {
-            return Ok(bytes);
+            // Another reference to it may have been right.
+            let is_as_long = bytes.len() as u64 == chunk.stream_bytes;
+            return if is_as_long { Ok(bytes) } else { Err(Failure::wrong_length()) };
         }
-        let bytes = Arc::new(self.load(chunk)?);
+        let bytes = Arc::new(self.chunks.read_data(chunk)?);
         self.recent.put(chunk.fingerprint, bytes.clone(), bytes.capacity());
-        Ok(bytes)
-    }
-
-    fn load(&self, chunk: &ChunkRef) -> Result<Vec<u8>, Failure> {
-        let bytes = self.chunks.read_data(chunk)?;
-        if bytes.len() as u64 != chunk.stream_bytes {
-            return Err(Failure::wrong_length());
-        }
         Ok(bytes)
     }
 

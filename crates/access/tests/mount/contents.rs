@@ -114,24 +114,68 @@ fn engine_08_a_graph_of_nodes_ends_no_search_for_holes() {
     assert_eq!(rustix::fs::seek(&vast, SeekFrom::Data(77)).unwrap(), 77);
 }
 
+/// Two references to one chunk, of which one says another length: what that one is for cannot be read, and
+/// the mount goes on, whether the chunk is at hand or not.
+#[test]
+fn a_reference_of_another_length_is_an_error_of_its_range() {
+    if !can_mount() {
+        return;
+    }
+    let fixture = Fixture::new();
+    let bytes = noise(5, 200_000);
+    for said in [199_999, 200_001, 900_000] {
+        let snapshot = commit_file(&fixture.repository, "twice", |writer| {
+            let name = fixture.repository.keys.write.naming.data.fingerprint(&bytes);
+            let right = writer.put_data(&bytes, name, 0, None).unwrap();
+            let wrong = ChunkRef { stream_bytes: said, ..right };
+            Recipe { depth: 0, refs: vec![right, wrong, right] }
+        });
+        let _mount = fixture.mount();
+        let twice = File::open(fixture.mounted(&snapshot, Path::new("/twice"))).unwrap();
+        let behind = 200_000 + said;
+        let mut given = [0; 50];
+        for at in [behind + 150_000, 100, 200_100, 200_000 + said / 2, behind - 50] {
+            match twice.read_at(&mut given, at) {
+                Ok(_) if at < 200_000 => assert!(given == bytes[at as usize..][..50]),
+                Ok(_) => assert!(given == bytes[(at - behind) as usize..][..50], "{said}: {at}"),
+                Err(_) => assert!((200_000..behind).contains(&at), "{said}: {at}"),
+            }
+        }
+        twice.read_exact_at(&mut given, 4096).unwrap();
+        assert!(given == bytes[4096..][..50], "{said}");
+    }
+}
+
 /// A snapshot of one file, `vast`, of 2^50 equal bytes.
 fn commit_graph(repository: &Repository) -> Snapshot {
+    commit_file(repository, "vast", |writer| {
+        let name = repository.keys.write.naming.data.fingerprint(b"x");
+        let mut chunk = writer.put_data(b"x", name, 0, None).unwrap();
+        for _ in 0..5 {
+            let part = Part { level: 1, offset: 0 };
+            let node = pack_node(&[chunk; 1024]);
+            let (fingerprint, location) = writer.metadata(None).write_chunk(&node, part).unwrap();
+            chunk = ChunkRef { fingerprint, location, stream_bytes: chunk.stream_bytes * 1024 };
+        }
+        Recipe { depth: 5, refs: vec![chunk] }
+    })
+}
+
+/// A snapshot of one file with the content that is stored by `store`.
+fn commit_file(
+    repository: &Repository,
+    name: &str,
+    store: impl FnOnce(&mut ChunkWriter<'_>) -> Recipe,
+) -> Snapshot {
     let reader = ChunkReader::of_domain(repository, "", CacheLimits::default()).unwrap();
     let session = Session::begin(repository, "here").unwrap();
     let (cancel, pack) = (Cancel::new(), PackOptions::default());
     let mut writer =
         ChunkWriter::open(repository, &reader, &session, pack, false, &Silent, &cancel).unwrap();
-    let name = repository.keys.write.naming.data.fingerprint(b"x");
-    let mut chunk = writer.put_data(b"x", name, 0, None).unwrap();
-    for _ in 0..5 {
-        let part = Part { level: 1, offset: 0 };
-        let node = pack_node(&[chunk; 1024]);
-        let (fingerprint, location) = writer.metadata(None).write_chunk(&node, part).unwrap();
-        chunk = ChunkRef { fingerprint, location, stream_bytes: chunk.stream_bytes * 1024 };
-    }
-    let content = Recipe { depth: 5, refs: vec![chunk] };
+    let content = store(&mut writer);
     let metadata = Metadata { size: content.stream_bytes(), links: 1, ..Metadata::default() };
-    let entry = Entry { name: b"vast".to_vec(), kind: EntryKind::File { content }, metadata };
+    let entry =
+        Entry { name: name.as_bytes().to_vec(), kind: EntryKind::File { content }, metadata };
     let mut tree = TreeWriter::new();
     tree.push(&entry, &mut writer.metadata(None)).unwrap();
     let root = tree.finish(&mut writer.metadata(None)).unwrap();

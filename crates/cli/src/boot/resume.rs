@@ -92,7 +92,7 @@ impl LoadedMemory {
             let mut options = File::options();
             let file = options.read(true).write(true).create_new(true).mode(0o600).open(&target)?;
             let outcome = load_region(repository, region, &file, &monitor, &context.cancel)?;
-            if outcome.bytes_lost > 0 {
+            if outcome.is_damaged() {
                 let message = format!("the memory of {} is damaged", printable_text(machine));
                 let hint = "`strongroom repair` may mend it; without --resume the machine starts from \
                             its disks";

@@ -179,7 +179,7 @@ fn stored_bytes(
             Ok(Some((_, chunk))) => stored = stored.saturating_add(chunk.stream_bytes),
             Ok(None) => return Ok(stored),
             // The restore says what is lost of it.
-            Err(error) if error.is_damage() => return Ok(stored),
+            Err(error) if error.is_damage() => {}
             Err(error) => return Err(error.into()),
         }
     }

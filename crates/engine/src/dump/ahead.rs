@@ -170,18 +170,7 @@ pub fn read_ahead(
 fn decode(jobs: &Receiver<Job>, reader: &ChunkReader) {
     for job in jobs {
         let lost = |chunk: &ChunkRef, error| LostChunk { bytes: chunk.stream_bytes, error };
-        let read = |chunk: &ChunkRef| match reader.read_data(chunk) {
-            Ok(bytes) if bytes.len() as u64 == chunk.stream_bytes => Ok(bytes),
-            Ok(_) => Err(lost(
-                chunk,
-                RepositoryError::ChunkLost {
-                    fingerprint: chunk.fingerprint,
-                    location: chunk.location,
-                    why: "it has another length than the recipe says".to_owned(),
-                },
-            )),
-            Err(error) => Err(lost(chunk, error)),
-        };
+        let read = |chunk: &ChunkRef| reader.read_data(chunk).map_err(|error| lost(chunk, error));
         // If the caller has given up, no thread waits for the result.
         let _ = job.reply.send(job.chunks.iter().map(read).collect());
     }

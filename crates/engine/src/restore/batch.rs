@@ -300,10 +300,6 @@ impl<'b> Shared<'b> {
     /// Writes a chunk that is not where the recipe says.
     fn write_from_elsewhere(&self, want: &Want) {
         match self.reader.read_data(&want.chunk()) {
-            Ok(bytes) if bytes.len() != want.bytes as usize => {
-                let (is, said) = (bytes.len(), want.bytes);
-                self.lose(want, format!("a chunk has {is} bytes, and the recipe says {said}"));
-            }
             Ok(bytes) => self.write_stretch(&Stretch::of(want, Cow::Owned(bytes))),
             Err(error) if error.is_withheld() => self.leave_out(want, error.to_string()),
             Err(error) if !error.is_damage() => {

@@ -36,6 +36,8 @@ pub struct DiskOutcome {
     pub bytes_written: u64,
     /// Bytes of the disk that are lost in the repository. What was there before is still there.
     pub bytes_lost: u64,
+    /// How many parts of it cannot be read: one with a wrong recipe may have no bytes.
+    pub parts_lost: u64,
 }
 
 struct Work<'w> {
@@ -143,10 +145,16 @@ pub fn read_disk(
 }
 
 impl DiskOutcome {
+    /// Whether it is not the disk that was stored.
+    pub fn is_damaged(&self) -> bool {
+        self.parts_lost > 0
+    }
+
     /// Counts what is lost, and says so. Returns how many bytes these are.
     fn lose(&mut self, monitor: &dyn Monitor, part: &LostPart) -> u64 {
         let LostPart { offset, bytes, why } = part;
         self.bytes_lost += bytes;
+        self.parts_lost += 1;
         let message = format!("{bytes} bytes from byte {offset} on are lost: {why}");
         monitor.problem(Problem { severity: Severity::Damage, path: None, message: &message });
         *bytes
@@ -195,6 +203,7 @@ impl Work<'_> {
                     Ok(lot) => {
                         outcome.bytes_written += lot.bytes_written;
                         outcome.bytes_lost += lot.bytes_lost;
+                        outcome.parts_lost += lot.parts_lost;
                         progress.bytes += lot.bytes;
                         progress.bytes_new = outcome.bytes_written;
                         self.monitor.progress(&progress);

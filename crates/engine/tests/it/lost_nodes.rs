@@ -8,6 +8,7 @@ use std::sync::Arc;
 use strongroom_arena::{ArenaContent, ArenaName};
 use strongroom_backend::{Backend, MemoryBackend, ObjectName};
 use strongroom_base::{Cancel, Silent};
+use strongroom_catalog::{ChunkRef, Recipe, RecipeReader};
 use strongroom_engine::{
     ByteRange, DumpFormat, DumpPart, cat_range, dump, read_disk, restore_disk,
 };
@@ -117,4 +118,57 @@ fn what_is_behind_a_lost_node_is_given() {
         costs.push(lost);
     }
     assert!(costs.iter().any(|lost| *lost > 100_000), "nodes were lost: {costs:?}");
+}
+
+/// A reference that says another length than its chunk has: what it says is lost, and nothing is written
+/// outside of that.
+#[test]
+fn a_reference_of_another_length_is_no_gap() {
+    let world = World::bare(642);
+    let bytes = Random::new(642).noise(BYTES);
+    world.write("long", &bytes);
+    let repository = world.open();
+    let snapshot = run(&repository, &options(&world.tree()), &Silent).unwrap().snapshot;
+    let path = world.tree().join("long").as_os_str().as_bytes().to_vec();
+    let reader = reader_of_everything(&repository);
+    let Found::Entry { entry, .. } = find_path(&snapshot, &path, &reader).unwrap() else {
+        panic!("a file is an entry")
+    };
+    let mut recipe = RecipeReader::new(entry.content().unwrap(), &reader);
+    let (_, first) = recipe.next_chunk().unwrap().unwrap();
+    let (at, second) = recipe.next_chunk().unwrap().unwrap();
+    let behind = &bytes[at as usize..][..second.stream_bytes as usize];
+    for said in [0, 1, first.stream_bytes - 1, first.stream_bytes + 1, first.stream_bytes * 3] {
+        for refs in [
+            vec![ChunkRef { stream_bytes: said, ..first }, second],
+            vec![second, ChunkRef { stream_bytes: said, ..first }],
+        ] {
+            let content = Recipe { depth: 0, refs };
+            let is_first = content.refs[1] == second;
+            let begin = if is_first { said } else { 0 } as usize;
+            let end = (said + second.stream_bytes) as usize;
+            let when = format!("{said}, first: {is_first}");
+            let mut expected = vec![0x5c; end];
+            expected[begin..begin + behind.len()].copy_from_slice(behind);
+            let disk = StoredDisk { path: path.clone(), domain: String::new(), content };
+            let file = tempfile::tempfile().unwrap();
+            file.write_all_at(&vec![0x5c; end], 0).unwrap();
+            let outcome = restore_disk(&repository, &disk, &file, &Silent, &Cancel::new()).unwrap();
+            assert!(outcome.is_damaged(), "{when}");
+            assert_eq!(outcome.bytes_lost, said, "{when}");
+            assert_eq!(file.metadata().unwrap().len(), end as u64, "{when}");
+            let mut given = vec![0; end];
+            file.read_exact_at(&mut given, 0).unwrap();
+            assert!(given == expected, "{when}");
+
+            let mut given = Vec::new();
+            let mut write = |offset: u64, bytes: &[u8]| {
+                given.push((offset, bytes.to_vec()));
+                Ok(())
+            };
+            let read = read_disk(&repository, &disk, &mut write, &Silent, &Cancel::new()).unwrap();
+            assert!(read.is_damaged() && read.bytes_lost == said, "{when}");
+            assert_eq!(given, [(begin as u64, behind.to_vec())], "{when}");
+        }
+    }
 }

@@ -213,9 +213,19 @@ impl ChunkReader {
         Ok(slot.fingerprint)
     }
 
-    /// The bytes of a chunk of content, verified against its fingerprint.
+    /// The bytes of a chunk of content, verified against its fingerprint. They are as many as the reference
+    /// says: a hostile one would otherwise leave a gap in what is written, or reach behind its end.
     pub fn read_data(&self, chunk: &ChunkRef) -> Result<Vec<u8>, RepositoryError> {
-        self.read(ArenaContent::Data, chunk)
+        let bytes = self.read(ArenaContent::Data, chunk)?;
+        let (has, said) = (bytes.len() as u64, chunk.stream_bytes);
+        if has != said {
+            return Err(RepositoryError::ChunkLost {
+                fingerprint: chunk.fingerprint,
+                location: chunk.location,
+                why: format!("it has {has} bytes, and the recipe says {said}"),
+            });
+        }
+        Ok(bytes)
     }
 
     /// The bytes of a chunk of a tree or recipe, verified against its fingerprint. The content of a

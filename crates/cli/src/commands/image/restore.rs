@@ -76,7 +76,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         bytes_text(outcome.bytes_written),
         duration_text(monitor.elapsed()),
     ))?;
-    Ok(if outcome.bytes_lost > 0 { Exit::Damaged } else { exit }.into())
+    Ok(if outcome.is_damaged() { Exit::Damaged } else { exit }.into())
 }
 
 fn parse_format(text: &str) -> Result<Format, String> {

@@ -59,7 +59,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     }
     let words = Words { new_and_known: Some(("written", "up to date")), ..Words::files("loaded") };
     let monitor = context.terminal.monitor(words);
-    let (mut bytes, mut written, mut lost) = (0, 0, 0);
+    let (mut bytes, mut written, mut lost, mut is_damaged) = (0, 0, 0, false);
     for (region, target) in regions.iter().zip(targets) {
         let outcome = load_region(&repository, region, &target.file, &monitor, &context.cancel);
         let outcome = outcome.map_err(|error| target.explained(error.into()))?;
@@ -67,6 +67,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         bytes += outcome.bytes;
         written += outcome.bytes_written;
         lost += outcome.bytes_lost;
+        is_damaged |= outcome.is_damaged();
     }
     monitor.finish();
     context.terminal.json(&json!({
@@ -86,7 +87,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         bytes_text(written),
         duration_text(monitor.elapsed()),
     ))?;
-    Ok(if lost > 0 { Exit::Damaged } else { exit }.into())
+    Ok(if is_damaged { Exit::Damaged } else { exit }.into())
 }
 
 /// The place of a region in a folder, as it was below `base`. The folders on the way are made.
