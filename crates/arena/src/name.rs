@@ -130,6 +130,11 @@ impl ListedArenas {
         &self.arenas[begin..end]
     }
 
+    /// All of them, those of an arena in their order.
+    pub fn all(&self) -> &[ListedArena] {
+        &self.arenas
+    }
+
     /// Each arena in its greatest generation, in the order of their identifiers.
     pub fn newest(&self) -> impl Iterator<Item = ListedArena> {
         let groups = self.arenas.chunk_by(|one, next| one.name.id == next.name.id);

@@ -159,6 +159,22 @@ impl Arena {
     }
 }
 
+impl Arena {
+    /// Opens every block, of the bytes of its object.
+    ///
+    /// # Errors
+    ///
+    /// [`ArenaError::Damaged`] if one does not open, or is not the one that the summary describes.
+    pub fn open_all(&self, object: &[u8]) -> Result<(), ArenaError> {
+        for place in 0..self.summary.blocks.len() {
+            let (offset, _) = self.span(place..=place);
+            let offset = usize::try_from(offset).unwrap_or(usize::MAX);
+            self.open_blocks(place..=place, object.get(offset..).unwrap_or_default())?;
+        }
+        Ok(())
+    }
+}
+
 /// Blocks of an arena, from the bytes of its object, by the numbers that they have in another of
 /// its generations.
 pub(crate) fn blocks_in(

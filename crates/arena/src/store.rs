@@ -355,25 +355,25 @@ impl ArenaStore {
     }
 
     /// The same blocks from the whole object, computed again; or, if the arena was rewritten since
-    /// `arena` was opened, from another generation, in which they have the same numbers.
+    /// `arena` was opened, or they do not open, from another generation, in which they have the same numbers.
     fn read_blocks_healed(
         &self,
         arena: &Arena,
         places: std::ops::RangeInclusive<usize>,
     ) -> Result<Vec<OpenBlock>, ArenaError> {
-        let error = match self.heal(arena.name()) {
-            Ok(object) => {
-                let now = self.open_arena_in(arena.name(), &object)?;
-                return blocks_in(&now, &object, &arena.summary.blocks[places]);
-            }
-            Err(error) if error.is_lost() => error,
-            Err(error) => return Err(error),
-        };
-        self.other_generation(arena.name(), error, |name| {
+        let read = |name| {
             let object = self.heal(name)?;
             let now = self.open_arena_in(name, &object)?;
-            self.drop_opened(arena.id);
             blocks_in(&now, &object, &arena.summary.blocks[places.clone()])
+        };
+        let error = match read(arena.name()) {
+            Err(error) if error.is_lost() => error,
+            other => return other,
+        };
+        self.other_generation(arena.name(), error, |name| {
+            let blocks = read(name)?;
+            self.drop_opened(arena.id);
+            Ok(blocks)
         })
     }
 

@@ -66,7 +66,7 @@ use crate::health::fault::{Fault, look_whole};
 use crate::health::look::{Looked, look_into};
 use crate::reader::reader_of_everything;
 use aside::put_back;
-use generations::{find_planted, may_rescue, take_planted_away, take_unread_away};
+use generations::{find_planted, may_rescue, take_planted_away};
 use mend::{Mended, lose, mend};
 use recover::{Recovered, recover};
 use rubbish::{is_named_by_none, open_sessions, remove_rubbish, take_arenas_away};
@@ -177,11 +177,9 @@ pub fn repair(
         audit_beside_others(repository, &reader, &snapshots, &bad, None, monitor, cancel)?;
     outcome.affected = affected;
     // What a snapshot needs that cannot be read is not known.
-    if outcome.affected.is_empty() && list.not_collectable().is_empty() {
-        take_unread_away(repository, &reader, &mut outcome, monitor)?;
-        if audited.withheld == 0 && repository.keys.owner.is_some() {
-            take_arenas_away(repository, &reader, &list, &open, &mut outcome, monitor)?;
-        }
+    let is_known = list.not_collectable().is_empty() && audited.withheld == 0;
+    if outcome.affected.is_empty() && is_known && repository.keys.owner.is_some() {
+        take_arenas_away(repository, &reader, &list, &open, &mut outcome, monitor)?;
     }
     Ok(outcome)
 }

@@ -3,6 +3,9 @@
 //! The damaged object's own signatures say which shards are lost. As many as there is parity are
 //! computed; only the others are fetched, each compared with its signature, and the whole with its
 //! hash. If any of that fails, the copy is read as a whole.
+//!
+//! If the damaged object's header is left, the copy must have the same, and so the same body. Without a
+//! header nothing of an object can be rescued, so then a copy of the right name and kind is taken.
 
 use std::ops::Range;
 
@@ -40,13 +43,13 @@ pub fn fetch_from(
 ) -> Result<Option<Fetched>, BackendError> {
     let mut copy = Copy { other, name, fetched_bytes: 0 };
     let own = header_of(damaged).ok().map(|(header, _)| header).filter(|own| is_wanted(own));
+    let is_its =
+        |header: &Header| is_wanted(header) && own.as_ref().is_none_or(|own| own == header);
     let parts = match copy.read(0..HEADER_BYTES)? {
         None => None,
-        Some(bytes) => match Header::unpack(&bytes).ok().filter(|header| is_wanted(header)) {
-            Some(header) if own.as_ref().is_none_or(|own| *own == header) => {
-                copy.parts(damaged, header)?
-            }
-            _ => None,
+        Some(bytes) => match Header::unpack(&bytes).ok().filter(is_its) {
+            Some(header) => copy.parts(damaged, header)?,
+            None => None,
         },
     };
     if let Some(mut fetched) = parts {
@@ -60,7 +63,7 @@ pub fn fetch_from(
     };
     let fetched_bytes = copy.fetched_bytes + whole.len() as u64;
     let Ok(object) = repair(&whole) else { return Ok(None) };
-    if !Header::unpack(&object).is_ok_and(|header| is_wanted(&header)) {
+    if !Header::unpack(&object).is_ok_and(|header| is_its(&header)) {
         return Ok(None);
     }
     let damaged_bytes = object.len() as u64;
@@ -265,6 +268,21 @@ mod tests {
         let (backend, name) = copy_of(b"");
         backend.remove(&name).unwrap();
         assert!(fetch_from(&backend, &name, &whole, &|_| true, 1 << 20).unwrap().is_none());
+    }
+
+    #[test]
+    fn another_object_of_the_same_name_is_not_taken_for_it() {
+        let (whole, other) = (object(100_000), object(90_000));
+        let mut damaged = whole.clone();
+        damaged[HEADER_BYTES..60_000].fill(1);
+        assert!(fetch(&damaged, &other).is_none());
+        // The header behind is left.
+        damaged[..HEADER_BYTES].fill(0);
+        assert!(fetch(&damaged, &other).is_none());
+        assert!(fetch(&damaged, &whole).unwrap().object == whole);
+        // Without one nothing of it can be rescued.
+        damaged.truncate(90_000);
+        assert!(fetch(&damaged, &other).unwrap().object == other);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Two copies of one repository that were both used, and then brought together: there is no attack, and
 //! nothing that a snapshot of either needs may go.
 
+mod fronts;
+
 use std::sync::Arc;
 
 use strongroom_arena::{ArenaName, ListedArenas};

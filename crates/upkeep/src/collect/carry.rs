@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use strongroom_arena::{
-    ARENAS_FOLDER, Arena, ArenaName, ArenaStore, Generations, ListedArenas, Rewriting, Source,
-    envelope, rewrite,
+    ARENAS_FOLDER, Arena, ArenaError, ArenaName, ArenaStore, Generations, ListedArenas, Rewriting,
+    Source, envelope, rewrite,
 };
 use strongroom_backend::{Backend, BackendError, ObjectName, Removal, remove_object};
 use strongroom_base::{ArenaId, Cancel, Fingerprint, Monitor, Problem, Severity, SnapshotId};
@@ -298,7 +298,13 @@ fn rewrite_arena(
             entropy: &*repository.surroundings.entropy,
         };
         let given: Vec<_> = sources.iter().map(ReadSource::given).collect();
-        let next = rewrite(store, &given, &goes, &rewriting)?;
+        let next = match rewrite(store, &given, &goes, &rewriting) {
+            // Its machine can seal it so that a block, or its key, does not open.
+            Err(error) if error.is_unreadable() => {
+                return Ok(Rewritten::PutOff(error.to_string()));
+            }
+            other => other?,
+        };
         let name = next.name.object();
         match repository.backend().create(&name, next.object()) {
             Err(BackendError::AlreadyExists { .. }) => return Ok(Rewritten::Changed),
@@ -385,9 +391,17 @@ fn read_sources(
             other => other?.bytes,
         };
         let repaired = envelope::repair(&object).map_err(|error| error.to_string());
-        let opened = repaired.and_then(|object| match store.open_arena_in(name, &object) {
-            Ok(arena) => Ok(ReadSource { arena: Arc::new(arena), object }),
-            Err(error) => Err(error.to_string()),
+        let opened = repaired.and_then(|object| {
+            let open = || -> Result<ReadSource, ArenaError> {
+                let arena = store.open_arena_in(name, &object)?;
+                // Everyone who may read the front of a generation can put another object in its place that
+                // begins in the same way. In favour of such a one nothing is removed.
+                if sorted.genuine.len() > 1 {
+                    arena.open_all(&object)?;
+                }
+                Ok(ReadSource { arena: Arc::new(arena), object: object.clone() })
+            };
+            open().map_err(|error| error.to_string())
         });
         match opened {
             Ok(source) => sources.push(source),

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use strongroom_arena::envelope::fetch_from;
 use strongroom_arena::{ARENAS_FOLDER, ArenaName};
-use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName, remove_object};
+use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName};
 use strongroom_base::{Cancel, Monitor, Problem, Progress, Severity, SizeLimits, SnapshotId};
 use strongroom_repository::objects::{
     ARRIVALS_FOLDER, COLLECTIONS_FOLDER, COPY, ENDED_FOLDER, FORGOTTEN_FOLDER, KEYS_FOLDER,
@@ -338,8 +338,11 @@ pub fn fetch(
                             outcome.returned_bytes += bytes;
                         }
                     }
-                    // It has all that the damaged one had.
-                    plan.steps.retain(|other| step.otherwise.as_ref() != Some(other));
+                    // It has all that the damaged one had; that of an earlier generation may have more, and
+                    // less.
+                    if !matches!(step.needed, Needed::Before(_)) {
+                        plan.steps.retain(|other| step.otherwise.as_ref() != Some(other));
+                    }
                 }
                 Err(why) => {
                     let path = Some(info.name.as_str().as_ref());
@@ -415,9 +418,10 @@ fn fetch_one(
     arena_bytes: u32,
 ) -> Result<Got, RepositoryError> {
     let name = &step.name;
-    let damaged = match read_whole(backend, name, arena_bytes) {
-        Ok(object) => object.bytes,
-        Err(error) if error.is_not_found() || error.is_damage() => Vec::new(),
+    let (damaged, is_gone) = match read_whole(backend, name, arena_bytes) {
+        Ok(object) => (object.bytes, false),
+        Err(error) if error.is_not_found() => (Vec::new(), true),
+        Err(error) if error.is_damage() => (Vec::new(), false),
         Err(error) => return Err(error.into()),
     };
     let bytes_max = bytes_max_of(name, arena_bytes);
@@ -428,9 +432,11 @@ fn fetch_one(
         let Some(got) = got else { continue };
         fetched_bytes += got.fetched_bytes;
         let is_missing = !matches!(step.needed, Needed::Damaged(_));
-        let done = if is_missing && damaged.is_empty() {
+        let done = if is_gone {
             match create(backend, name, &got.object) {
-                Err(BackendError::AlreadyExists { .. }) => replace(backend, name, &got.object)?,
+                Err(BackendError::AlreadyExists { .. }) => {
+                    Mended::No("it has come back meanwhile".to_owned())
+                }
                 other => {
                     other?;
                     Mended::Yes
@@ -441,9 +447,6 @@ fn fetch_one(
         };
         if let Mended::No(why) = done {
             return Ok(Got { fetched_bytes, done: Err(why) });
-        }
-        if let Needed::Before(later) = step.needed {
-            remove_object(backend, &later.object())?;
         }
         let length = got.object.len() as u64;
         let bytes = if is_missing { length } else { got.damaged_bytes.min(length) };

@@ -99,29 +99,3 @@ pub(super) fn may_rescue(
         None => name.generation == 0,
     }
 }
-
-/// Takes generations away that cannot be read, of arenas of which another can: nothing that a
-/// snapshot needs is lost, so nothing that is needed is in them alone.
-pub(super) fn take_unread_away(
-    repository: &Repository,
-    reader: &ChunkReader,
-    outcome: &mut RepairOutcome,
-    monitor: &dyn Monitor,
-) -> Result<(), RepositoryError> {
-    let listed = ListedArenas::list(repository.backend())?;
-    let lost: Vec<_> = outcome.lost.iter().filter_map(ArenaName::of).collect();
-    for name in lost {
-        let sorted = reader.store().sort_generations(listed.generations(name.id))?;
-        let is_unread = sorted.unread.iter().any(|(listed, _)| listed.name == name);
-        if is_unread && !sorted.genuine.is_empty() {
-            if remove_object(repository.backend(), &name.object())? == Removal::Directory {
-                continue;
-            }
-            outcome.lost.retain(|lost| *lost != name.object());
-            outcome.taken_away += 1;
-            let object = name.object();
-            monitor.detail(&format!("{object}: taken away: its arena is whole without it"));
-        }
-    }
-    Ok(())
-}

@@ -63,11 +63,11 @@ impl Search<'_> {
             self.add(*id, sorted)?;
         }
         self.bases(listed)?;
-        let list = list_snapshots(repository)?;
-        if let Some((_, error)) = list.unreadable.into_iter().chain(list.newer).next() {
+        let mut list = list_snapshots(repository)?;
+        if let Some((_, error)) = list.unreadable.drain(..).chain(list.newer.drain(..)).next() {
             return Err(error);
         }
-        for snapshot in list.snapshots.iter().chain(&list.forgotten) {
+        for snapshot in list.all() {
             let cancel = Cancel::new();
             let mut walk = SnapshotWalk::new(&Found::root(snapshot), self.reader, &cancel);
             while let Some(event) = walk.next()? {
@@ -115,8 +115,8 @@ impl Search<'_> {
 
     /// The bases of all deltas.
     fn bases(&mut self, listed: &ListedArenas) -> Result<(), RepositoryError> {
-        for newest in listed.newest() {
-            let arena = self.reader.store().arena(newest.name.id)?;
+        for generation in listed.all() {
+            let arena = self.reader.store().arena_in(generation.name)?;
             for (_, entry) in arena.slots() {
                 let named = entry.bases.iter().filter(|base| self.wanted.contains_key(base));
                 self.named.extend(named.map(|base| base.arena));

@@ -33,6 +33,8 @@ pub struct MirrorPlan {
     pub collections: Vec<ObjectInfo>,
     /// What goes: snapshots, then what is said of them, then arenas.
     pub remove: Vec<ObjectInfo>,
+    /// The generations in favour of which others go, if they are the repository's to the last byte.
+    pub in_favour: Vec<ObjectInfo>,
     /// The collection of the repository that is being carried out, if there is one: what it removes stays.
     pub open: Option<u64>,
 }
@@ -79,7 +81,8 @@ fn plan(
     let collections = Collections::read(repository)?;
     refuse_own(source, &**target, &collections)?;
     let open = collections.open.as_ref().filter(|open| open.decided).map(|open| open.number);
-    let mut plan = MirrorPlan { collections: ended(source)?, remove: Vec::new(), open };
+    let collections_ended = ended(source)?;
+    let mut plan = MirrorPlan { collections: collections_ended, open, ..MirrorPlan::default() };
     let there: HashMap<ObjectName, u64> = names(&**target, COLLECTIONS_FOLDER)?;
     plan.collections
         .retain(|info| !there.contains_key(&info.name) && collections.has_ended(&info.name));
@@ -94,7 +97,7 @@ fn plan(
         }));
     }
     refuse_held(repository, target, &plan)?;
-    plan.remove.extend(old_arenas(repository, target, &collections, copied)?);
+    old_arenas(repository, target, &collections, copied, &mut plan)?;
     Ok(plan)
 }
 
@@ -115,6 +118,21 @@ pub fn mirror(
         failed = failed.take().or(match sent {
             Sent::Yes { .. } | Sent::Present | Sent::Vanished => None,
             Sent::Conflict => Some(format!("it has another {}", info.name)),
+            Sent::Lost(why) | Sent::Withheld(_, why) => Some(format!("{}: {why}", info.name)),
+        });
+    })?;
+    if let Some(what) = failed.take() {
+        return Err(RepositoryError::NotMirrored { place: target.describe(), what });
+    }
+    // Everyone who may read the front of a generation, and create objects in the replica, can plant one there
+    // that begins in the same way.
+    let compare = |info: &ObjectInfo| way.compare(info);
+    each_in_flight(&plan.in_favour, flight, cancel, &compare, &mut |info, sent| {
+        monitor.working_on(info.name.as_str().as_ref());
+        failed = failed.take().or(match sent {
+            Sent::Present | Sent::Yes { .. } => None,
+            Sent::Conflict => Some(format!("it has another {}", info.name)),
+            Sent::Vanished => Some(format!("{} was removed meanwhile", info.name)),
             Sent::Lost(why) | Sent::Withheld(_, why) => Some(format!("{}: {why}", info.name)),
         });
     })?;
@@ -180,7 +198,7 @@ fn reckon_in(
         slots: &SlotSets::default(),
         objects: &|name| arenas.contains(&name),
     };
-    reckon(replica, &condemned, monitor, cancel)
+    reckon(replica, &condemned, monitor, cancel)?.map_or(Ok(()), |unread| Err(unread.into()))
 }
 
 fn names(backend: &dyn Backend, folder: &str) -> Result<HashMap<ObjectName, u64>, RepositoryError> {
@@ -252,13 +270,13 @@ fn old_arenas(
     target: &Arc<dyn Backend>,
     collections: &Collections,
     copied: Copied,
-) -> Result<Vec<ObjectInfo>, RepositoryError> {
+    plan: &mut MirrorPlan,
+) -> Result<(), RepositoryError> {
     let here = ListedArenas::list(repository.backend())?;
     let there = ListedArenas::list(&**target)?;
     let limits = CacheLimits::default();
     let arena_bytes = repository.config.arena_bytes;
     let store = ArenaStore::new(target.clone(), &repository.keys, arena_bytes, limits);
-    let mut old = Vec::new();
     let go = |listed: &ListedArena| ObjectInfo {
         name: listed.name.object(),
         bytes: listed.object_bytes,
@@ -273,7 +291,7 @@ fn old_arenas(
         if collections.is_dead(id) {
             // What a verdict put off, or a snapshot of another copy needs, is still here.
             let is_gone = known.is_empty();
-            old.extend(generations.iter().filter(|_| is_gone).map(go));
+            plan.remove.extend(generations.iter().filter(|_| is_gone).map(go));
             continue;
         }
         let Some(current) = known.last() else { continue };
@@ -290,7 +308,11 @@ fn old_arenas(
         let is_old = |listed: &&ListedArena| {
             listed.name < current.name && !known.iter().any(|kept| kept.name == listed.name)
         };
-        old.extend(generations.iter().filter(is_old).map(go));
+        let before = plan.remove.len();
+        plan.remove.extend(generations.iter().filter(is_old).map(go));
+        if plan.remove.len() > before {
+            plan.in_favour.push(go(current));
+        }
     }
-    Ok(old)
+    Ok(())
 }

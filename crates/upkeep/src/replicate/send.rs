@@ -109,11 +109,33 @@ impl Way<'_> {
         if found == bytes {
             return Ok(Put::Present);
         }
-        if fault.is_none_or(|fault| fault == Fault::Unknown) {
+        if !self.is_left_of(name, bytes, (found, fault))? {
             return Ok(Put::Conflict);
         }
         self.target.replace(name, bytes)?;
         Ok(Put::Replaced)
+    }
+
+    /// Whether what the target has under a name is a damaged form of these bytes, or nothing that was ever
+    /// an object. One reading may be wrong, so there are two.
+    fn is_left_of(
+        &self,
+        name: &ObjectName,
+        bytes: &[u8],
+        looked: (Vec<u8>, Option<Fault>),
+    ) -> Result<bool, BackendError> {
+        let (found, fault) = &looked;
+        let is_damaged = matches!(fault, Some(Fault::Repairable { .. } | Fault::Beyond { .. }));
+        if !is_damaged || look_whole(self.target, name, self.arena_bytes)? != looked {
+            return Ok(false);
+        }
+        let own = envelope::salvage(bytes).map(|own| own.header);
+        Ok(match envelope::salvage(found) {
+            // The hash of its body is in it.
+            Ok(left) => own.is_ok_and(|own| own == left.header),
+            // Nothing of it can be rescued; what the medium refuses as a whole may be another.
+            Err(_) => !found.is_empty() || self.target.size(name)? == 0,
+        })
     }
 
     /// Asks the place whether it has what was sent: for a proof, if it computes any.

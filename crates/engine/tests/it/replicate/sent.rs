@@ -114,7 +114,20 @@ fn what_another_stored_meanwhile_is_looked_at() {
     let (ours, theirs) = (&one[name], &other[name]);
     assert_eq!(sums(ours), ("ours", 0, false, false), "the same");
     assert_eq!(sums(theirs), ("theirs", 0, true, true), "another");
-    assert_eq!(sums(&theirs[1..]), ("ours", 1, false, false), "a damaged one");
+    let flipped = |object: &[u8]| {
+        let mut object = object.to_vec();
+        object[200] ^= 1;
+        object
+    };
+    for (damage, ours, theirs) in [
+        ("cut", ours[1..].to_vec(), theirs[1..].to_vec()),
+        ("within its parity", flipped(ours), flipped(theirs)),
+    ] {
+        assert_eq!(sums(&ours), ("ours", 1, false, false), "the same, {damage}");
+        assert_eq!(sums(&theirs), ("theirs", 0, true, true), "another, {damage}");
+    }
+    assert_eq!(sums(b"sixteen of these"), ("ours", 1, false, false), "none");
+    assert_eq!(sums(b""), ("ours", 1, false, false), "nothing");
 }
 
 /// A place that says yes and keeps nothing, or a part, is found out with the first object; and its own

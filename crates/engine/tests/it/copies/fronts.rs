@@ -1,0 +1,167 @@
+//! Objects that begin as a true generation does, and hold nothing: everyone who may read the front of one
+//! copy's generation, and create objects in the other, can plant one there. In favour of such a one nothing
+//! is removed.
+
+use strongroom_arena::envelope::{self, HEADROOM, Identity};
+use strongroom_arena::format::FRAME_BYTES;
+use strongroom_arena::{ArenaContent, CacheLimits};
+use strongroom_testkit::RefusingBackend;
+
+use super::*;
+
+/// The object of an arena with the same header, head and summary, and other blocks.
+fn with_other_blocks(repository: &Repository, name: ArenaName, object: &[u8]) -> Vec<u8> {
+    let store = repository.arena_store(CacheLimits::default());
+    let arena = store.open_arena_in(name, object).unwrap();
+    let header = envelope::inspect(object).unwrap().header;
+    let mut forged = vec![0; HEADROOM];
+    forged.extend(envelope::salvage(object).unwrap().body);
+    for place in 0..arena.summary.blocks.len() {
+        let (offset, length) = arena.span(place..=place);
+        let sealed = offset as usize + FRAME_BYTES..offset as usize + length;
+        forged[sealed].iter_mut().for_each(|byte| *byte ^= 0x5c);
+    }
+    let identity = Identity {
+        kind: header.kind,
+        id: header.id,
+        generation: header.generation,
+        origin: header.origin,
+    };
+    let forged = envelope::seal(forged, identity, repository.redundancy());
+    assert!(forged.len() == object.len() && forged != object);
+    forged
+}
+
+/// A repository of which the first snapshot was forgotten and collected, and a copy from before. The thief
+/// plants in it, under the names of the generations that the collection has made, what begins as they do.
+fn with_planted_fronts(seed: u64) -> (World, [Side; 2], Vec<ArenaName>) {
+    let world = World::new(seed);
+    let mut made = Vec::new();
+    for change in 0..4 {
+        let outcome = world.backup();
+        made.push((outcome.snapshot.id, world.image()));
+        world.mutate(change);
+    }
+    let sides = [Side::copy_of(&world, &made), Side::copy_of(&world, &made)];
+    let [one, other] = &sides;
+    forget(&one.open(&world), &[made[0].0]).unwrap();
+    one.prune(&world);
+    let mut planted = Vec::new();
+    for (object, bytes) in one.objects.snapshot() {
+        let Some(name) = ArenaName::of(&object).filter(|name| name.generation > 0) else {
+            continue;
+        };
+        let forged = with_other_blocks(&one.open(&world), name, &bytes);
+        other.objects.create(&object, &forged).unwrap();
+        planted.push(name);
+    }
+    assert!(planted.len() > 2, "{planted:?}");
+    (world, sides, planted)
+}
+
+#[test]
+fn a_mirror_removes_nothing_in_favour_of_what_was_planted() {
+    let (world, [one, other], planted) = with_planted_fronts(5500);
+    let source = one.open(&world);
+    let place: Arc<dyn Backend> = other.objects.clone();
+    replicate(source.backend(), &*place, &Silent, &Cancel::new()).unwrap();
+    let plan = plan_mirror(&source, &place).unwrap();
+    assert!(plan.in_favour.len() >= planted.len());
+    let before = other.objects.snapshot();
+    let error = mirror(&source, &place, &plan, &Silent, &Cancel::new()).unwrap_err();
+    assert!(error.to_string().contains("it has another"), "{error}");
+    let of_arenas = |name: &&ObjectName| name.folder() == "arenas";
+    let after = other.objects.snapshot();
+    assert!(before.keys().filter(of_arenas).eq(after.keys().filter(of_arenas)));
+    other.assert_all_holds(&world, &other.made, "after the mirror");
+
+    // What was planted is taken away, and the next is as it should be.
+    for name in &planted {
+        other.objects.remove(&name.object()).unwrap();
+    }
+    replicate(source.backend(), &*place, &Silent, &Cancel::new()).unwrap();
+    let plan = plan_mirror(&source, &place).unwrap();
+    let outcome = mirror(&source, &place, &plan, &Silent, &Cancel::new()).unwrap();
+    assert!(outcome.removed >= planted.len() as u64);
+    other.assert_all_holds(&world, &other.made[1..], "after the next mirror");
+}
+
+#[test]
+fn a_prune_removes_nothing_in_favour_of_what_was_planted() {
+    let (world, [_, other], planted) = with_planted_fronts(5510);
+    // The same goes as in the other copy, so the planted generation has what is left.
+    forget(&other.open(&world), &[other.made[0].0]).unwrap();
+    other.prune(&world);
+    other.assert_all_holds(&world, &other.made[1..], "after the prune");
+    let left = other.objects.snapshot();
+    let listed = ListedArenas::list(&*other.objects).unwrap();
+    for name in &planted {
+        assert!(listed.generations(name.id).last().is_some_and(|top| top.name > *name), "{name:?}");
+        assert!(!left.contains_key(&name.object()), "{name:?}: it is covered");
+    }
+}
+
+/// What a machine has sealed so that it does not open is put off, and keeps no collection open.
+#[test]
+fn what_does_not_open_keeps_no_collection_open() {
+    let world = World::new(5520);
+    let mut made = Vec::new();
+    for change in 0..4 {
+        let outcome = world.backup();
+        made.push((outcome.snapshot.id, world.image()));
+        world.mutate(change);
+    }
+    let sides = [Side::copy_of(&world, &made), Side::copy_of(&world, &made)];
+    let [one, other] = &sides;
+    forget(&one.open(&world), &[made[0].0]).unwrap();
+    let rewritten = one.prune(&world).carried.arenas_rewritten;
+    let names = one.objects.snapshot().into_keys().filter_map(|name| ArenaName::of(&name));
+    let mut of_data = names.filter(|name| ArenaContent::of(name.id) == ArenaContent::Data);
+    let chosen = of_data.find(|name| name.generation > 0).unwrap();
+    let first = ArenaName::first(chosen.id);
+    let object = other.objects.snapshot()[&first.object()].clone();
+    let forged = with_other_blocks(&other.open(&world), first, &object);
+    other.objects.replace(&first.object(), &forged).unwrap();
+    forget(&other.open(&world), &[made[0].0]).unwrap();
+    let carried = other.prune(&world).carried;
+    assert_eq!((carried.arenas_put_off, carried.arenas_rewritten), (1, rewritten - 1));
+    assert!(Collections::read(&other.open(&world)).unwrap().open.is_none());
+    assert!(other.objects.snapshot()[&first.object()] == forged, "it stays as it is");
+}
+
+/// What the medium refuses to give of an arena with two generations it may give tomorrow: no repair takes it
+/// away.
+#[test]
+fn a_generation_that_cannot_be_read_today_is_not_counted_as_lost() {
+    let world = World::new(5530);
+    let mut made = Vec::new();
+    for change in 0..4 {
+        let outcome = world.backup();
+        made.push((outcome.snapshot.id, world.image()));
+        world.mutate(change);
+    }
+    let sides = [Side::copy_of(&world, &made), Side::copy_of(&world, &made)];
+    for (side, gone) in sides.iter().zip([0, 2]) {
+        forget(&side.open(&world), &[made[gone].0]).unwrap();
+        side.prune(&world);
+    }
+    let [one, other] = &sides;
+    copy_missing(one, other);
+    let listed = ListedArenas::list(&*other.objects).unwrap();
+    let mut looked_at = 0;
+    for newest in listed.newest() {
+        for listed in listed.generations(newest.name.id).iter().rev().take(2) {
+            let name = listed.name.object();
+            let whole = other.objects.snapshot();
+            let objects = Arc::new(MemoryBackend::from_snapshot(whole.clone()));
+            let bytes = whole[&name].len() as u64;
+            let medium = Arc::new(RefusingBackend::with_bad(objects.clone(), &name, 0..bytes));
+            let repository = world.open_over(medium).unwrap();
+            let plan = plan_repair(repository.backend(), &Silent, &Cancel::new()).unwrap();
+            repair(&repository, &plan, &Silent, &Cancel::new()).unwrap();
+            assert_eq!(objects.snapshot().get(&name), whole.get(&name), "{name}");
+            looked_at += 1;
+        }
+    }
+    assert!(looked_at > 5);
+}
