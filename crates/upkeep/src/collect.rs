@@ -20,24 +20,23 @@ use std::time::Duration;
 
 use strongroom_arena::{CacheLimits, ListedArenas};
 use strongroom_backend::{BackendError, remove_object};
-use strongroom_base::{ArenaId, Cancel, Monitor, Problem, Severity, SnapshotId, Timestamp};
-use strongroom_catalog::{Recipe, Snapshot};
+use strongroom_base::{ArenaId, Cancel, Monitor, Problem, Severity, Silent, SnapshotId, Timestamp};
 use strongroom_repository::objects::SNAPSHOTS_FOLDER;
 use strongroom_repository::{
     ArenaSlots, ChunkReader, Collections, Forgotten, ListedSession, Repository, RepositoryError,
-    Selection, Wishes, create_plan, create_verdict, end_session, list_sessions, list_snapshots,
-    read_snapshot, read_vouchers, session_object, snapshot_object, verdict_object,
+    Selection, SlotSets, SnapshotList, Wishes, create_plan, create_verdict, end_session,
+    list_sessions, list_snapshots, read_snapshot, read_vouchers, session_object, snapshot_object,
+    verdict_object,
 };
 
 use crate::forget::look;
 use crate::reader::reader_of_everything;
-use crate::reckoning::{Condemned, reckon};
+use crate::reckoning::{Condemned, Unread, reckon};
 use crate::room::with_kept_room;
 pub use carry::Carried;
 use carry::{Way, carry_out, put_off, sweep};
 use choose::Doomed;
 pub use choose::Worth;
-use inventory::Inventory;
 pub use later::{Later, Undone, prune_later, undo_prune};
 use listed::{going, not_listed, refuse_emptied, staying, unlisted};
 use lost::{Removed, find_lost};
@@ -93,6 +92,11 @@ pub struct PruneOutcome {
     pub carried: Carried,
     /// Whether the collection waits for the next prune, which removes what it condemns.
     pub condemned: bool,
+    /// Whether the plan had no room for all snapshots that are to be forgotten.
+    is_cut: bool,
+    /// Whether nothing was removed, because something that is to be forgotten since the plan cannot be
+    /// read: the next plan names it.
+    is_called_off: bool,
 }
 
 /// Ends the collection that another process has begun, if there is one, and collects.
@@ -167,8 +171,9 @@ fn prune_in_rounds(
             other => other?.after(earlier),
         };
         let was_begun = collections.open.is_some() && !options.dry_run;
+        let is_more = was_begun || outcome.is_cut && !outcome.condemned || outcome.is_called_off;
         let is_over = !outcome.waiting.is_empty() || outcome.carried.arenas_left > 0;
-        if !was_begun || is_over || rounds.next().is_none() {
+        if !is_more || is_over || rounds.next().is_none() {
             return Ok(outcome);
         }
         earlier = outcome;
@@ -242,29 +247,31 @@ fn collect(
         return Ok(outcome);
     }
     let mut kept = HashSet::new();
+    let mut sweeps = false;
     if !decided {
         let writers = collector.writers(&mut outcome)?;
         if !outcome.waiting.is_empty() {
             return Ok(outcome);
         }
-        let decided = collector.decide(number, &selection, &writers, &mut reach, collections);
-        let is_swept = |arena| is_swept(collections, &reach.inventory, arena);
-        // Before the verdict, which is final.
-        let reckoned = decided.and_then(|verdict| {
-            let reckoned = collector.reckon(&verdict, &is_swept);
-            reckoned.map_err(|error| of_unsure_wish(error, collections))?;
-            Ok(verdict)
-        });
-        let verdict = match reckoned {
+        let decided = collector.decide_twice(number, &selection, &writers, &mut reach, collections);
+        let Decided { verdict, is_marked } = match decided {
             Err(
                 error @ (RepositoryError::NotCollectable { .. }
                 | RepositoryError::Miscounted { .. }),
             ) => {
                 *called_off = collector.call_off(number)?;
+                let is_damage = matches!(error, RepositoryError::NotCollectable { .. });
+                if is_damage && collector.more_is_wished(&selection)? {
+                    // It may be of these. The next plan names them.
+                    outcome.snapshots.clear();
+                    outcome.is_called_off = true;
+                    return Ok(outcome);
+                }
                 return Err(error);
             }
             other => other?,
         };
+        sweeps = is_marked;
         let is_own;
         (selection, is_own) = create_verdict(repository, number, &verdict)?;
         if !is_own && let Some(carried) = collector.reckon_found(number, &selection, &mut kept)? {
@@ -281,9 +288,9 @@ fn collect(
     let is_late = || options.time_max.is_some_and(|most| collector.time_since_begin() > most);
     let how = Way { kept: &kept, is_late: &is_late, monitor, cancel };
     outcome.carried = carry_out(repository, store, number, &selection, &how)?;
-    if !decided {
+    if sweeps {
         // What is marked now says what of the arenas that came back is needed.
-        let is_swept = |arena| is_swept(collections, &reach.inventory, arena);
+        let is_swept = |arena| is_swept(collections, &reach, arena);
         sweep(repository, collections, &is_swept, &mut outcome.carried)?;
     }
     Ok(outcome)
@@ -305,8 +312,8 @@ fn of_unsure_wish(error: RepositoryError, collections: &Collections) -> Reposito
 
 /// Whether an arena goes that a verdict removed and that is there again: unless a snapshot needs it,
 /// which came with it from another copy of the repository.
-fn is_swept(collections: &Collections, marked: &Inventory, arena: ArenaId) -> bool {
-    collections.is_dead(arena) && !marked.needs_any_of(arena)
+fn is_swept(collections: &Collections, reach: &Reach<'_>, arena: ArenaId) -> bool {
+    collections.is_dead(arena) && !reach.needs_any_of(arena)
 }
 
 /// What was listed after the plan was made (C4).
@@ -315,6 +322,14 @@ struct Writers {
     sessions: HashSet<SnapshotId>,
     /// Snapshots that were there after that.
     snapshots: HashSet<SnapshotId>,
+}
+
+/// What was decided about a plan.
+struct Decided {
+    /// What of it goes.
+    verdict: Selection,
+    /// Whether it is known of everything else that exists whether a snapshot needs it.
+    is_marked: bool,
 }
 
 struct Collector<'r> {
@@ -372,7 +387,7 @@ impl Collector<'_> {
         let inventory = &mut reach.inventory;
         let (doomed, worth) = Doomed::choose(inventory, store, self.options, self.cancel)?;
         let bytes_max = repository.limits.plan_slots_bytes_max;
-        let slots = doomed.into_closed_sets(inventory, store, bytes_max, self.cancel)?;
+        let mut slots = doomed.into_closed_sets(inventory, store, bytes_max, self.cancel)?;
         if self.options.dry_run {
             // From here on the marks count for nothing else.
             for snapshot in list.forgotten.iter().filter(|snapshot| goes(snapshot.id)) {
@@ -399,7 +414,14 @@ impl Collector<'_> {
         // They are asked for in an order that does not depend on a table, so that a schedule replays.
         again.sort_unstable_by_key(|taken| taken.id);
         let removed = removed.chain(again.into_iter().filter(|taken| is_there(taken.id)).cloned());
-        let snapshots = going(&list, removed, &goes, repository.limits.plan_snapshots_bytes_max);
+        let bytes_max = repository.limits.plan_snapshots_bytes_max;
+        let (snapshots, have_room) = going(&list, removed, &goes, bytes_max);
+        if !have_room && !self.options.dry_run {
+            // The wishes about the others can still be taken back, so what they need stays; and one of them
+            // that cannot be read must not keep the others from going.
+            slots = SlotSets::default();
+        }
+        outcome.is_cut = !have_room;
         Ok((Selection { snapshots, slots }, worth))
     }
 
@@ -458,6 +480,26 @@ impl Collector<'_> {
         })
     }
 
+    /// Decides, and reckons a second time, before the verdict, which is final.
+    fn decide_twice(
+        &self,
+        number: u64,
+        plan: &Selection,
+        writers: &Writers,
+        reach: &mut Reach<'_>,
+        collections: &Collections,
+    ) -> Result<Decided, RepositoryError> {
+        let decided = self.decide(number, plan, writers, reach, collections)?;
+        // Otherwise no arena is touched.
+        if decided.is_marked {
+            let is_swept = |arena| is_swept(collections, reach, arena);
+            let reckoned = self.reckon(&decided.verdict, &is_swept);
+            let unread = reckoned.map_err(|error| of_unsure_wish(error, collections))?;
+            unread.map_or(Ok(()), |unread| Err(RepositoryError::from(unread)))?;
+        }
+        Ok(decided)
+    }
+
     /// C6 and C7: reads the wishes again, *then* lists the snapshots, *then* the arenas. What of
     /// the plan no snapshot reaches goes.
     fn decide(
@@ -467,7 +509,7 @@ impl Collector<'_> {
         writers: &Writers,
         reach: &mut Reach<'_>,
         collections: &Collections,
-    ) -> Result<Selection, RepositoryError> {
+    ) -> Result<Decided, RepositoryError> {
         let wishes = Wishes::read(self.repository)?;
         let going: HashSet<SnapshotId> = plan.snapshots.iter().map(|going| going.id).collect();
         let goes = |snapshot| going.contains(&snapshot) && wishes.forget(snapshot);
@@ -495,26 +537,58 @@ impl Collector<'_> {
                 _ => return Err(not_listed(id)),
             }
         }
-        // What is to be forgotten and had no room in the plan stays until the next collection, as far as it
-        // is there. What it lacks must not keep all others from being collected.
-        let (later, kept): (Vec<&Snapshot>, Vec<&Snapshot>) =
-            staying(&list, &goes)?.into_iter().partition(|snapshot| wishes.forget(snapshot.id));
-        let is_same = !reach.mark(kept)? && later.is_empty() && is_same;
         let snapshots = plan.snapshots.iter().filter(|going| goes(going.id)).cloned().collect();
-        reach.finish(&HashSet::new())?;
-        reach.refuse_hidden(|_| false)?;
-        if !later.is_empty() {
-            let trees: Vec<Recipe> = later.iter().map(|snapshot| snapshot.root.clone()).collect();
-            reach.mark_left(&trees)?;
-        }
+        let slots = plan.slots.clone();
+        let marked = self.mark_what_stays(reach, &list, &goes, collections);
+        let is_same = match marked {
+            // Nothing is condemned, so nothing has to be known for it.
+            Err(error) if slots.is_empty() && error.is_damage() => {
+                return Ok(Decided { verdict: Selection { snapshots, slots }, is_marked: false });
+            }
+            other => !other? && is_same,
+        };
         if is_same {
-            return Ok(Selection { snapshots, slots: plan.slots.clone() });
+            return Ok(Decided { verdict: Selection { snapshots, slots }, is_marked: true });
         }
-        let doomed = Doomed::of_plan(&plan.slots, &reach.inventory);
+        let doomed = Doomed::of_plan(&slots, &reach.inventory);
         let store = self.reader.store();
         let bytes_max = self.repository.limits.plan_slots_bytes_max;
         let slots = doomed.into_closed_sets(&mut reach.inventory, store, bytes_max, self.cancel)?;
-        Ok(Selection { snapshots, slots })
+        Ok(Decided { verdict: Selection { snapshots, slots }, is_marked: true })
+    }
+
+    /// Marks what came since the plan; all that stays, if another process made it. Returns whether anything
+    /// was marked.
+    fn mark_what_stays(
+        &self,
+        reach: &mut Reach<'_>,
+        list: &SnapshotList,
+        goes: &dyn Fn(SnapshotId) -> bool,
+        collections: &Collections,
+    ) -> Result<bool, RepositoryError> {
+        let mut is_new = reach.mark(staying(list, goes)?)?;
+        reach.finish(&HashSet::new())?;
+        reach.refuse_hidden(|_| false)?;
+        let is_found = collections.open.is_some();
+        if is_found && reach.inventory.ids().any(|arena| collections.is_dead(arena)) {
+            // What came back may be what a repair commits a snapshot again with. Of all else, the plan has
+            // not condemned it.
+            let (repository, inventory) = (self.repository, &reach.inventory);
+            let found = find_lost(repository, &self.reader, inventory, &Silent, self.cancel)?;
+            for lost in &found.lost {
+                reach.mark_left(&lost.trees)?;
+                is_new = true;
+            }
+        }
+        Ok(is_new)
+    }
+
+    /// Whether snapshots are to be forgotten that a plan does not name.
+    fn more_is_wished(&self, plan: &Selection) -> Result<bool, RepositoryError> {
+        let named: HashSet<SnapshotId> = plan.snapshots.iter().map(|going| going.id).collect();
+        let list = list_snapshots(self.repository)?;
+        let is_more = |id: SnapshotId| list.wishes.forget(id) && !named.contains(&id);
+        Ok(list.ids().any(is_more))
     }
 
     /// Reckons a second time that no snapshot needs what a verdict removes, nor what earlier ones
@@ -523,7 +597,7 @@ impl Collector<'_> {
         &self,
         verdict: &Selection,
         is_swept: &dyn Fn(ArenaId) -> bool,
-    ) -> Result<(), RepositoryError> {
+    ) -> Result<Option<Unread>, RepositoryError> {
         let condemned = Condemned {
             snapshots: verdict.snapshots.iter().map(|going| going.id).collect(),
             slots: &verdict.slots,
@@ -549,16 +623,21 @@ impl Collector<'_> {
             verdict.snapshots.iter().cloned().partition(|going| wishes.keep_after_all(going.id));
         kept.extend(stay.iter().map(|stays| stays.id));
         let gone = Selection { snapshots: go, slots: verdict.slots.clone() };
-        let needing = match self.reckon(&gone, &|_| false) {
-            Err(RepositoryError::Miscounted { snapshot, .. }) => snapshot,
-            other => return other.map(|()| None),
+        let why = match self.reckon(&gone, &|_| false) {
+            Err(RepositoryError::Miscounted { snapshot, .. }) => format!(
+                "it would remove what snapshot {} needs: it was decided in another copy of this \
+                 repository, before the snapshot was taken back, or by a faulty program",
+                snapshot.short()
+            ),
+            // Only a later plan can name it, and there is none before this collection has ended.
+            Ok(Some(Unread { snapshot, why })) => format!(
+                "it may remove what snapshot {} needs, which is to be forgotten and cannot be read: {why}",
+                snapshot.short()
+            ),
+            Ok(None) => return Ok(None),
+            Err(error) => return Err(error),
         };
-        let message = format!(
-            "it would remove what snapshot {} needs: it was decided in another copy of this \
-             repository, before the snapshot was taken back, or by a faulty program. What it would \
-             remove of arenas stays",
-            needing.short()
-        );
+        let message = format!("{why}. What it would remove of arenas stays");
         let name = verdict_object(number);
         let path = Some(Path::new(name.as_str()));
         self.monitor.problem(Problem { severity: Severity::Warning, path, message: &message });

@@ -20,7 +20,7 @@ use strongroom_arena::{ArenaName, CacheLimits};
 use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Monitor, SnapshotId};
 use strongroom_catalog::Snapshot;
 use strongroom_repository::{
-    ChunkReader, Repository, RepositoryError, SlotSets, Wishes, list_snapshots, read_vouchers,
+    ChunkReader, Repository, RepositoryError, SlotSets, list_snapshots, read_vouchers,
 };
 
 use descent::Descent;
@@ -48,53 +48,60 @@ struct Absent {
     snapshot: SnapshotId,
 }
 
-/// Checks that what is condemned is needed by no snapshot that stays.
+/// A snapshot that is to be forgotten, though not yet, and of which it cannot be said whether it needs
+/// what is condemned: something of it cannot be read.
+#[derive(Debug)]
+pub struct Unread {
+    /// Its name.
+    pub snapshot: SnapshotId,
+    /// Why.
+    pub why: String,
+}
+
+impl From<Unread> for RepositoryError {
+    fn from(Unread { snapshot, why }: Unread) -> Self {
+        Self::NotCollectable { what: format!("snapshot {}", snapshot.short()), why }
+    }
+}
+
+/// Checks that what is condemned is needed by no snapshot that stays, also of those that are to be
+/// forgotten later. Returns one of these if it cannot be said of it: then nothing may be removed either,
+/// until it is forgotten or can be read.
 ///
 /// # Errors
 ///
 /// [`RepositoryError::Miscounted`] if something of it is needed: then nothing may be removed.
-/// [`RepositoryError::NotCollectable`] if that cannot be said, because something cannot be read.
+/// [`RepositoryError::NotCollectable`] if that cannot be said of another snapshot, because something
+/// cannot be read.
 pub fn reckon(
     repository: &Repository,
     condemned: &Condemned<'_>,
     monitor: &dyn Monitor,
     cancel: &Cancel,
-) -> Result<(), RepositoryError> {
+) -> Result<Option<Unread>, RepositoryError> {
     monitor.detail("what stays is read once more, as if the rest were gone");
-    let kept = kept_snapshots(repository, condemned)?;
+    let Staying { kept, later, unread } = staying(repository, condemned)?;
     let reader = reader_of_everything(repository, CacheLimits::default())?;
     reader.store().trust(read_vouchers(repository)?);
     // After the snapshots: what they need was stored before them.
     let remains = Remains::read(repository, &reader, condemned, monitor, cancel)?;
-    // What is to be forgotten, and is not yet, may lack something, but loses nothing that is there.
-    let wishes = Wishes::read(repository)?;
-    let (later, kept): (Vec<Snapshot>, Vec<Snapshot>) =
-        kept.into_iter().partition(|snapshot| wishes.forget(snapshot.id));
     let mut descent = Descent::new(&reader, &remains, monitor, cancel);
-    for snapshot in &kept {
-        descent.snapshot(snapshot)?;
+    let judge = |absent| judge(absent, repository, &reader, &remains, condemned, cancel);
+    kept.iter().try_for_each(|snapshot| descent.snapshot(snapshot))?;
+    judge(descent.take_absent())?;
+    if unread.is_some() {
+        return Ok(unread);
     }
-    let absent = descent.into_absent();
-    let left = judge(absent, repository, &reader, &remains, condemned, cancel)?;
-    // They were lost before. An arena that cannot be read may have them, and needs its bases.
-    if let Some((arena, why)) = remains.unreadable().min().filter(|_| left == Left::Incomplete) {
-        let (what, why) = (format!("arena {arena}"), why.to_owned());
-        return Err(RepositoryError::NotCollectable { what, why });
-    }
-    let mut descent = Descent::new(&reader, &remains, monitor, cancel).lenient();
     for snapshot in &later {
-        descent.snapshot(snapshot)?;
+        let followed = descent.snapshot(snapshot);
+        match followed.and_then(|()| judge(descent.take_absent())) {
+            Err(RepositoryError::NotCollectable { why, .. }) => {
+                return Ok(Some(Unread { snapshot: snapshot.id, why }));
+            }
+            other => other?,
+        }
     }
-    judge(descent.into_absent(), repository, &reader, &remains, condemned, cancel).map(drop)
-}
-
-/// What snapshots have once the condemned is gone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Left {
-    /// All that they need.
-    Whole,
-    /// As much as before, which was not all.
-    Incomplete,
+    Ok(None)
 }
 
 /// The arenas that lack something which a snapshot needs, as far as can be read: when they are there
@@ -114,7 +121,7 @@ pub fn arenas_in_need(
     for snapshot in &snapshots {
         descent.snapshot(snapshot)?;
     }
-    let mut absent = descent.into_absent();
+    let mut absent = descent.take_absent();
     if absent.is_empty() {
         return Ok(BTreeSet::new());
     }
@@ -130,26 +137,44 @@ pub fn arenas_in_need(
 }
 
 /// The snapshots that stay, the newest first.
-fn kept_snapshots(
-    repository: &Repository,
-    condemned: &Condemned<'_>,
-) -> Result<Vec<Snapshot>, RepositoryError> {
+struct Staying {
+    kept: Vec<Snapshot>,
+    /// Those that are to be forgotten.
+    later: Vec<Snapshot>,
+    /// One of those, if one is not read.
+    unread: Option<Unread>,
+}
+
+fn staying(repository: &Repository, condemned: &Condemned<'_>) -> Result<Staying, RepositoryError> {
     let list = list_snapshots(repository)?;
-    let stays = |id: &SnapshotId| !condemned.snapshots.contains(id);
-    let unread = list.unreadable.iter().chain(&list.newer).find(|(id, _)| stays(id));
-    if let Some((id, error)) = unread {
-        return Err(RepositoryError::not_collectable(format!("snapshot {}", id.short()), error));
+    let stays = |id: SnapshotId| !condemned.snapshots.contains(&id);
+    let mut unread = None;
+    let mut pass = |snapshot: SnapshotId, why: String| {
+        let passed = Unread { snapshot, why };
+        match list.wishes.forget(snapshot) {
+            true => unread = unread.take().or(Some(passed)),
+            false => return Err(RepositoryError::from(passed)),
+        }
+        Ok(())
+    };
+    for (id, error) in list.unreadable.iter().chain(&list.newer).filter(|(id, _)| stays(*id)) {
+        if error.is_withheld() {
+            return Err(RepositoryError::not_collectable(
+                format!("snapshot {}", id.short()),
+                error,
+            ));
+        }
+        pass(*id, error.to_string())?;
     }
-    let mut kept = list.readable();
-    kept.retain(|snapshot| stays(&snapshot.id));
-    if let Some(newer) = kept.iter().find(|snapshot| !snapshot.features.is_empty()) {
-        let what = format!("snapshot {}", newer.id.short());
-        let why = "it has a feature that only a newer program knows".to_owned();
-        return Err(RepositoryError::NotCollectable { what, why });
+    let mut snapshots = list.readable();
+    snapshots.retain(|snapshot| stays(snapshot.id));
+    for newer in snapshots.iter().filter(|snapshot| !snapshot.features.is_empty()) {
+        pass(newer.id, "it has a feature that only a newer program knows".to_owned())?;
     }
     // Most of what the others need is known after the newest.
-    kept.sort_by_key(|snapshot| std::cmp::Reverse(snapshot.sequence));
-    Ok(kept)
+    snapshots.sort_by_key(|snapshot| std::cmp::Reverse(snapshot.sequence));
+    let (later, kept) = snapshots.into_iter().partition(|snapshot| list.wishes.forget(snapshot.id));
+    Ok(Staying { kept, later, unread })
 }
 
 /// Chunks that are not where a reference says may have been stored again elsewhere. Those of which
@@ -161,9 +186,9 @@ fn judge(
     remains: &Remains,
     condemned: &Condemned<'_>,
     cancel: &Cancel,
-) -> Result<Left, RepositoryError> {
+) -> Result<(), RepositoryError> {
     if absent.is_empty() {
-        return Ok(Left::Whole);
+        return Ok(());
     }
     let mut going: HashMap<Fingerprint, Location> = HashMap::new();
     remains::each_slot(repository, reader, cancel, |name, slot, entry| {
@@ -190,5 +215,12 @@ fn judge(
         let (place, snapshot, chunks) = (*place, *snapshot, lost.len() as u64);
         return Err(RepositoryError::Miscounted { snapshot, chunks, place });
     }
-    Ok(if absent.is_empty() { Left::Whole } else { Left::Incomplete })
+    // They were lost before. An arena that cannot be read may have them, and needs its bases.
+    match remains.unreadable().min() {
+        Some((arena, why)) if !absent.is_empty() => Err(RepositoryError::NotCollectable {
+            what: format!("arena {arena}"),
+            why: why.to_owned(),
+        }),
+        _ => Ok(()),
+    }
 }

@@ -188,6 +188,11 @@ impl Inventory {
         self.unreadable.iter().map(|(id, why)| (*id, &**why))
     }
 
+    /// All that exist.
+    pub fn ids(&self) -> impl Iterator<Item = ArenaId> {
+        self.arenas.iter().map(|holding| holding.name.id).chain(self.unreadable.keys().copied())
+    }
+
     /// Why an arena cannot be read.
     pub fn why_unreadable(&self, id: ArenaId) -> Option<&str> {
         self.unreadable.get(&id).map(String::as_str)

@@ -84,13 +84,14 @@ pub fn staying<'l>(
     Ok(list.all().filter(|snapshot| !goes(snapshot.id)).collect())
 }
 
-/// The listed snapshots that go, and the removed ones, as many as have room in this many bytes.
+/// The listed snapshots that go, and the removed ones, as many as have room in this many bytes; and
+/// whether all have.
 pub fn going(
     list: &SnapshotList,
     removed: impl Iterator<Item = Forgotten>,
     goes: &dyn Fn(SnapshotId) -> bool,
     bytes_max: usize,
-) -> Vec<Forgotten> {
+) -> (Vec<Forgotten>, bool) {
     let known = list.all().map(|Snapshot { id, domain, sequence, .. }| Forgotten {
         id: *id,
         domain: domain.clone(),
@@ -98,12 +99,14 @@ pub fn going(
     });
     let unread = list.unreadable.iter().chain(&list.newer);
     let unread = unread.map(|(id, _)| Forgotten { id: *id, domain: String::new(), sequence: 0 });
-    let mut bytes = 0;
+    let (mut bytes, mut have_room) = (0, true);
     let fits = |going: &Forgotten| {
         bytes += going.packed_bytes_max();
-        reached_if(bytes > bytes_max, Regime::PlanCutOfSnapshots);
-        bytes <= bytes_max
+        have_room = bytes <= bytes_max;
+        reached_if(!have_room, Regime::PlanCutOfSnapshots);
+        have_room
     };
-    // The others are left for the next collection, which cannot say what one that is not read needs.
-    unread.chain(known).filter(|going| goes(going.id)).chain(removed).take_while(fits).collect()
+    // The others are left for the next collection.
+    let going = known.chain(unread).filter(|going| goes(going.id)).chain(removed);
+    (going.take_while(fits).collect(), have_room)
 }

@@ -38,6 +38,8 @@ pub struct Reach<'r> {
     /// Chunks of snapshots that were removed without having been forgotten, of which no place, or no
     /// base, is left: that stops nothing.
     given_up: HashSet<Fingerprint>,
+    /// Arenas that such snapshots name and that cannot be read.
+    passed_over: HashSet<ArenaId>,
     /// While what is left of such snapshots is marked: what cannot be read is lost.
     is_lenient: bool,
     /// Whether something was marked or added since the last `finish`.
@@ -53,7 +55,8 @@ impl<'r> Reach<'r> {
         let (inventory, marked) = (Inventory::default(), HashSet::new());
         let known = PartMemo::new(reader.limits().memo_kept_min);
         let (moved, unfound) = (HashMap::new(), HashMap::new());
-        let (given_up, is_open, unneeded_before) = (HashSet::new(), false, None);
+        let (given_up, passed_over) = (HashSet::new(), HashSet::new());
+        let (is_open, unneeded_before) = (false, None);
         Self {
             inventory,
             reader,
@@ -64,6 +67,7 @@ impl<'r> Reach<'r> {
             moved,
             unfound,
             given_up,
+            passed_over,
             is_lenient: false,
             is_open,
             unneeded_before,
@@ -109,9 +113,9 @@ impl<'r> Reach<'r> {
         Ok(!snapshots.is_empty())
     }
 
-    /// Marks what is left of snapshots that were removed without having been forgotten, or that are to be
-    /// forgotten later, after all others and once [`finish`](Self::finish) has looked at those. What they
-    /// need and is nowhere keeps nothing else from being collected.
+    /// Marks what is left of a snapshot that was removed without having been forgotten, after all others
+    /// and once [`finish`](Self::finish) has looked at those. What it needs and is nowhere keeps nothing
+    /// else from being collected.
     pub fn mark_left(&mut self, trees: &[Recipe]) -> Result<(), RepositoryError> {
         // What others need must not count as known because this one has it, too.
         let memo = PartMemo::new(self.reader.limits().memo_kept_min);
@@ -201,7 +205,17 @@ impl<'r> Reach<'r> {
             let bytes = self.unneeded_bytes(place.arena)?;
             self.unneeded_before.get_or_insert_default().insert(place.arena, bytes);
         }
-        if !need(&mut self.inventory, place, self.is_lenient)? {
+        if self.is_lenient {
+            if !need_or_pass(&mut self.inventory, place, &mut self.passed_over)? {
+                self.moved.insert(chunk.fingerprint, place.arena);
+            }
+            return Ok(());
+        }
+        // What a snapshot needs that is there is not given up.
+        if !self.given_up.is_empty() {
+            self.given_up.remove(&chunk.fingerprint);
+        }
+        if !self.inventory.need(place)? {
             self.moved.insert(chunk.fingerprint, place.arena);
         }
         Ok(())
@@ -236,7 +250,8 @@ impl<'r> Reach<'r> {
         let mut lacking = HashMap::new();
         loop {
             self.moved.extend(lacking.drain());
-            let Self { inventory, reader, cancel, moved, unfound, given_up, is_lenient, .. } = self;
+            let Self { inventory, reader, cancel, moved, unfound, .. } = self;
+            let Self { given_up, passed_over, is_lenient, .. } = self;
             let everywhere = !moved.is_empty();
             unfound.clone_from(moved);
             inventory.each_summary(
@@ -259,12 +274,17 @@ impl<'r> Reach<'r> {
                         let mut lost = None;
                         // A base is stored whole, so it needs no other.
                         if !entry.bases.is_empty() && inventory.is_needed(place) {
+                            let may_lack = *is_lenient || given_up.contains(&name);
                             for base in entry.bases {
-                                let has_base = need(inventory, *base, *is_lenient)?;
+                                let has_base = match may_lack {
+                                    true => need_or_pass(inventory, *base, passed_over)?,
+                                    false => inventory.need(*base)?,
+                                };
                                 lost = if has_base { lost } else { Some(base.arena) };
                             }
                         }
                         match lost {
+                            Some(_) if *is_lenient && is_frozen => drop(given_up.insert(name)),
                             Some(arena) if !is_moved && !is_frozen && !given_up.contains(&name) => {
                                 lacking.insert(name, arena);
                             }
@@ -304,21 +324,29 @@ impl<'r> Reach<'r> {
         Err(RepositoryError::NotCollectable { what: format!("arena {arena}"), why })
     }
 
+    /// Whether anything in an arena is needed, or may be: it was named, and the arena cannot be read.
+    pub fn needs_any_of(&self, arena: ArenaId) -> bool {
+        self.inventory.needs_any_of(arena) || self.passed_over.contains(&arena)
+    }
+
     /// Whether a chunk that a snapshot needs is in no arena whose summary could be read.
     pub fn lacks_something(&self) -> bool {
         !self.unfound.is_empty()
     }
 }
 
-/// Notes that a chunk is needed. Returns false if its place does not hold it; if that is lenient, also if
-/// it cannot be read.
-fn need(
+/// Notes that a chunk is needed. Returns false if its place does not hold it, or cannot be read: then the
+/// arena is passed over.
+fn need_or_pass(
     inventory: &mut Inventory,
     place: Location,
-    is_lenient: bool,
+    passed_over: &mut HashSet<ArenaId>,
 ) -> Result<bool, RepositoryError> {
     match inventory.need(place) {
-        Err(error) if is_lenient && error.is_damage() => Ok(false),
+        Err(error) if error.is_damage() => {
+            passed_over.insert(place.arena);
+            Ok(false)
+        }
         other => other,
     }
 }

@@ -76,9 +76,9 @@ impl<'d> Descent<'d> {
         Self { is_lenient: true, ..self }
     }
 
-    /// The chunks that are not where the references say.
-    pub fn into_absent(self) -> HashMap<Fingerprint, Absent> {
-        self.absent
+    /// The chunks that are not where the references say, since this was asked last.
+    pub fn take_absent(&mut self) -> HashMap<Fingerprint, Absent> {
+        std::mem::take(&mut self.absent)
     }
 
     /// Follows a snapshot to its last reference.

@@ -17,7 +17,7 @@ pub struct Remains {
     bits: Vec<u64>,
     /// The place in the list of the arena that was asked for last: the next is often the same.
     last: Cell<usize>,
-    /// Arenas whose summaries cannot be read, and why.
+    /// Arenas of which a summary cannot be read, and why.
     unreadable: BTreeMap<ArenaId, String>,
     /// Deltas with a base in one of those, and that arena.
     unsure: BTreeMap<Location, ArenaId>,
@@ -60,12 +60,13 @@ impl Remains {
                     entry.bases.iter().for_each(|base| bases.insert(*base));
                 }
             });
-            match read {
+            let unread = match read {
                 Err(RepositoryError::Arena(error)) if error.is_unreadable() => {
-                    remains.unreadable.insert(id, error.to_string());
+                    Some(error.to_string())
                 }
                 other => other?,
-            }
+            };
+            remains.unreadable.extend(unread.map(|why| (id, why)));
             remains.arenas.push((id, remains.bits.len()));
             remains.bits.extend_from_slice(there.as_slots().0);
         }
@@ -150,7 +151,7 @@ impl Remains {
         self.unreadable.get(arena).map(String::as_str)
     }
 
-    /// Arenas whose summaries cannot be read, and why.
+    /// Arenas of which a summary cannot be read, and why.
     pub fn unreadable(&self) -> impl Iterator<Item = (ArenaId, &str)> {
         self.unreadable.iter().map(|(id, why)| (*id, why.as_str()))
     }
@@ -169,27 +170,30 @@ pub fn each_slot(
         let id = newest.name.id;
         match each_slot_of(reader, &listed, id, |_| true, &mut look) {
             Err(RepositoryError::Arena(error)) if error.is_unreadable() => {}
-            other => other?,
+            other => drop(other?),
         }
     }
     Ok(())
 }
 
 /// The same for the generations of one arena that `wanted` names: a slot exists if any genuine one
-/// has it.
+/// has it. Returns why one of them cannot be read, if others can.
 fn each_slot_of(
     reader: &ChunkReader,
     listed: &ListedArenas,
     id: ArenaId,
     wanted: impl Fn(ArenaName) -> bool,
     mut look: impl FnMut(ArenaName, u32, SlotRef<'_>),
-) -> Result<(), RepositoryError> {
+) -> Result<Option<String>, RepositoryError> {
     let store = reader.store();
-    let generations = listed.generations(id);
-    let Some(genuine) = store.genuine(generations)? else {
+    let sorted = store.sort_generations(listed.generations(id))?;
+    let genuine = sorted.genuine;
+    if genuine.is_empty() {
         let what = "one of its generations may be planted, because their domains differ".to_owned();
         return Err(ArenaError::Damaged { arena: id, what }.into());
-    };
+    }
+    let among = sorted.unread.into_iter().find(|(listed, _)| wanted(listed.name));
+    let among = among.map(|(_, why)| why);
     let mut unread = None;
     let mut are_read = 0;
     for name in genuine.iter().map(|listed| listed.name).filter(|name| wanted(*name)) {
@@ -212,6 +216,7 @@ fn each_slot_of(
     }
     match unread {
         Some(error) if are_read == 0 => Err(error.into()),
-        _ => Ok(()),
+        Some(error) => Ok(Some(error.to_string())),
+        None => Ok(among),
     }
 }

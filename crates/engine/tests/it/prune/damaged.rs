@@ -1,6 +1,7 @@
 //! An arena that is lost or damaged: what needs it stops a prune, and nothing else does.
 
 use strongroom_testkit::noise;
+use strongroom_upkeep::{Later, prune_later};
 
 use super::*;
 use crate::read_back::salvage;
@@ -135,20 +136,18 @@ fn what_is_to_be_forgotten_and_had_no_room_stops_no_prune() {
             if !are_whole {
                 continue;
             }
-            let mut rounds = 0;
-            while names_in(&place.snapshot(), "snapshots").len() > kept.len() {
-                let outcome =
-                    collect(&repository).unwrap_or_else(|error| panic!("{what}: {error}"));
-                assert_eq!(outcome.snapshots.len(), 1, "{what}: there is room for one");
-                rounds += 1;
-            }
-            rounds_most = rounds_most.max(rounds);
+            let outcome = collect(&repository).unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_eq!(outcome.snapshots.len(), forgotten.len(), "{what}");
+            assert_eq!(names_in(&place.snapshot(), "snapshots").len(), kept.len(), "{what}");
+            let is_end = |name: &&ObjectName| name.file().ends_with(".done");
+            let ends = names_in(&place.snapshot(), "collections");
+            rounds_most = rounds_most.max(ends.iter().filter(is_end).count());
             for (id, image) in &kept {
                 world.assert_holds(&world.open_over(place.clone()).unwrap(), *id, image, &what);
             }
         }
     }
-    assert_eq!(rounds_most, forgotten.len(), "arenas that only what is forgotten needs");
+    assert_eq!(rounds_most, forgotten.len(), "there is room for one in each");
 }
 
 /// A snapshot was removed without having been forgotten, and an arena is damaged besides: what else a
@@ -203,4 +202,121 @@ fn what_is_left_of_a_removed_snapshot_stays_beside_a_damaged_arena() {
         }
     }
     assert!(collected > 10 && partly > 3, "{collected} {partly}");
+}
+
+/// A snapshot was removed without having been forgotten, and a delta of it has its base in an arena that
+/// cannot be read: that stops nothing, neither at once nor the next night.
+#[test]
+fn a_delta_of_a_removed_snapshot_without_its_base_stops_nothing() {
+    let world = World::bare(46);
+    let mut made = Vec::new();
+    let mut arenas = Vec::new();
+    for version in 0..4 {
+        let own = world.tree().join("own");
+        let _ = std::fs::remove_dir_all(&own);
+        std::fs::create_dir_all(&own).unwrap();
+        // The second is like the first, and the others are like nothing.
+        let mut bytes = noise(if version == 1 { 0 } else { version }, 300_000);
+        if version == 1 {
+            (0..30).for_each(|at| bytes[at * 10_000] ^= 0x5c);
+        }
+        world.write("own/long", &bytes);
+        made.push((world.backup().snapshot.id, world.image()));
+        arenas.push(names_in(&world.objects.snapshot(), "arenas"));
+    }
+    let (removed, kept) = (made[1].0, &made[2..]);
+    forget(&world.open(), &[made[0].0]).unwrap();
+    world.objects.remove(&strongroom_repository::snapshot_object(removed)).unwrap();
+    let before = world.objects.snapshot();
+    let is_data = |name: &&ObjectName| {
+        ArenaContent::of(ArenaName::of(name).unwrap().id) == ArenaContent::Data
+    };
+    let base = arenas[0].iter().find(is_data).unwrap();
+    let later = |repository: &Repository| {
+        prune_later(repository, &ALL, &Silent, &Cancel::new()).map(|later| match later {
+            Later::Pruned(outcome) => *outcome,
+            Later::Doubted(found) => panic!("{:?}", found.faults),
+        })
+    };
+    for is_later in [false, true] {
+        let mut objects = before.clone();
+        objects.get_mut(base).unwrap().fill(0);
+        let place = Arc::new(MemoryBackend::from_snapshot(objects));
+        let repository = world.open_over(place.clone()).unwrap();
+        let outcome = if is_later { later(&repository) } else { collect(&repository) }.unwrap();
+        assert_eq!(outcome.lost, [removed]);
+        assert_eq!(outcome.snapshots.len(), 1);
+        // What was condemned goes now, though another program has condemned it.
+        let outcome = collect(&repository).unwrap();
+        assert_eq!(outcome.lost, [removed]);
+        let left = list_snapshots(&repository).unwrap();
+        assert!(left.forgotten.is_empty(), "it was carried out");
+        for (id, image) in kept {
+            world.assert_holds(&repository, *id, image, "kept");
+        }
+    }
+}
+
+/// What is to be forgotten since a plan or a verdict was made cannot be read: neither that nor the next one
+/// waits for it for ever.
+#[test]
+fn what_is_to_be_forgotten_since_and_cannot_be_read_stops_no_prune() {
+    let world = World::bare(47);
+    let mut made = Vec::new();
+    let mut arenas = Vec::new();
+    for version in 0..4 {
+        let own = world.tree().join("own");
+        let _ = std::fs::remove_dir_all(&own);
+        std::fs::create_dir_all(world.tree()).unwrap();
+        grow(&own, 470 + version, TREE);
+        made.push((world.backup().snapshot.id, world.image()));
+        arenas.push(names_in(&world.objects.snapshot(), "arenas"));
+    }
+    let (first, second, kept) = (made[0].0, made[1].0, &made[2..]);
+    forget(&world.open(), &[first]).unwrap();
+    let is_metadata = |name: &&ObjectName| {
+        ArenaContent::of(ArenaName::of(name).unwrap().id) == ArenaContent::Metadata
+    };
+    let of_second = arenas[1].iter().filter(|name| !arenas[0].contains(name));
+    let of_second: Vec<&ObjectName> = of_second.filter(is_metadata).collect();
+    let planned = |repository: &Repository| {
+        prune_later(repository, &ALL, &Silent, &Cancel::new()).unwrap();
+    };
+    let decided = |repository: &Repository| {
+        planned(repository);
+        let plan = Collections::read(repository).unwrap().open.unwrap();
+        create_verdict(repository, plan.number, &plan.selection).unwrap();
+    };
+    for stage in ["planned", "decided"] {
+        for (how, damage) in DAMAGES {
+            let what = format!("{stage}, {how}");
+            let place = Arc::new(MemoryBackend::from_snapshot(world.objects.snapshot()));
+            let repository = world.open_over(place.clone()).unwrap();
+            match stage {
+                "planned" => planned(&repository),
+                _ => decided(&repository),
+            }
+            for name in &of_second {
+                match damage {
+                    None => place.remove(name).unwrap(),
+                    Some(damage) => {
+                        let mut object = place.snapshot()[*name].clone();
+                        damage(&mut object);
+                        place.replace(name, &object).unwrap();
+                    }
+                }
+            }
+            forget(&repository, &[second]).unwrap();
+            let outcome = collect(&repository).unwrap_or_else(|error| panic!("{what}: {error}"));
+            let gone: Vec<SnapshotId> = outcome.snapshots.iter().map(|going| going.id).collect();
+            assert!(gone.contains(&first) && gone.contains(&second), "{what}: {gone:?}");
+            if stage == "decided" && matches!(how, "removed" | "zeros") {
+                assert!(outcome.carried.arenas_put_off > 0, "{what}");
+            }
+            assert!(list_snapshots(&repository).unwrap().forgotten.is_empty(), "{what}");
+            for (id, image) in kept {
+                world.assert_holds(&world.open_over(place.clone()).unwrap(), *id, image, &what);
+            }
+        }
+    }
 }

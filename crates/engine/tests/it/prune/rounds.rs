@@ -6,9 +6,9 @@ use std::sync::atomic::AtomicI64;
 
 use strongroom_arena::ListedArenas;
 use strongroom_base::{Fingerprint, Location};
-use strongroom_repository::{Surroundings, session_object};
+use strongroom_repository::{Collections, Surroundings, session_object};
 use strongroom_testkit::{Fault, Listener};
-use strongroom_upkeep::{Carried, Worth};
+use strongroom_upkeep::{Carried, Later, Worth, prune_later};
 
 use super::*;
 use crate::retention::SetClock;
@@ -303,27 +303,42 @@ fn the_session_that_a_prune_ends_is_removed() {
     assert!(prune(&repository, &impatient, &Silent, &Cancel::new()).is_err());
 }
 
-/// A plan with room for a few snapshots leaves the others to the next prune; each of them goes once.
+/// A plan with room for a few snapshots leaves the others to the next one, and condemns no arena: what the
+/// others need stays, because their wishes can be taken back.
 #[test]
 fn what_has_no_room_in_a_plan_is_left_for_the_next() {
     let mut history = History::new(29, &[0, 1, 2, 3, 4]);
     history.world.limits.plan_snapshots_bytes_max = 130;
-    let mut gone = Vec::new();
-    let mut times = 0;
+    let mut gone: Vec<SnapshotId> = Vec::new();
+    let (mut times, mut planned) = (0, Vec::new());
+    let arenas = |history: &History| names_in(&history.world.objects.snapshot(), "arenas");
+    let before = arenas(&history);
     while gone.len() < history.forgotten.len() {
-        let outcome = collect(&history.world.open()).unwrap();
-        let going: Vec<SnapshotId> = outcome.snapshots.iter().map(|going| going.id).collect();
-        let bytes: usize = outcome.snapshots.iter().map(Forgotten::packed_bytes_max).sum();
-        assert!(!going.is_empty() && bytes <= 130, "{going:?}, {bytes} bytes");
-        let left = history.forgotten.len() - gone.len() - going.len();
-        let more = bytes + outcome.snapshots[0].packed_bytes_max();
-        assert!(left == 0 || more > 130, "there was room for another");
-        assert!(going.iter().all(|id| !gone.contains(id)));
-        gone.extend(going);
+        let later = prune_later(&history.world.open(), &ALL, &Silent, &Cancel::new()).unwrap();
+        let Later::Pruned(_) = later else { panic!("{later:?}") };
+        gone.append(&mut planned);
+        let open = Collections::read(&history.world.open()).unwrap().open;
+        let Some(plan) = open.map(|open| open.selection) else { break };
+        let bytes: usize = plan.snapshots.iter().map(Forgotten::packed_bytes_max).sum();
+        assert!(bytes <= 130, "{bytes} bytes");
+        planned = plan.snapshots.iter().map(|going| going.id).collect();
+        assert!(planned.iter().all(|id| !gone.contains(id)));
+        let left = history.forgotten.len() - gone.len() - planned.len();
+        assert_eq!(plan.slots.is_empty(), left > 0, "{left} left");
+        assert!(left == 0 || bytes + plan.snapshots[0].packed_bytes_max() > 130, "room for more");
+        assert_eq!(arenas(&history), before, "{left} left");
         times += 1;
     }
     assert!(times > 1);
+    assert!(arenas(&history) != before);
     history.check_done(&history.world.open(), "after all");
+
+    // At once, one after the other.
+    let mut history = History::new(29, &[0, 1, 2, 3, 4]);
+    history.world.limits.plan_snapshots_bytes_max = 130;
+    let outcome = collect(&history.world.open()).unwrap();
+    assert_eq!(outcome.snapshots.len(), history.forgotten.len());
+    history.check_done(&history.world.open(), "at once");
 }
 
 /// On a full disk what is only removed makes the room for what is rewritten.
