@@ -97,6 +97,23 @@ pub fn rescue(
     Ok(Rescued { arena, blocks_saved: blocks.len(), blocks_before: Some(head.block_count) })
 }
 
+/// Whether anything of an arena beyond parity may still be read: a block that opens, or one that another key
+/// may open.
+pub fn holds_something(store: &ArenaStore, name: ArenaName, object: &[u8]) -> bool {
+    let Ok(salvage) = envelope::salvage(object) else { return false };
+    let is_of =
+        |(id, generation)| (salvage.header.id, salvage.header.generation) == (id, generation);
+    if salvage.header.is_unknown() || !is_of((name.id.0, name.generation)) {
+        return true;
+    }
+    let Some(head) = head_of(&salvage.body) else { return false };
+    let Some(key) = store.blocks_key(name.id, &head, salvage.header.origin.session) else {
+        return true;
+    };
+    let Ok(key) = key.open() else { return false };
+    !scan_blocks(&salvage.body, name.id, key).is_ok_and(|blocks| blocks.is_empty())
+}
+
 /// The domain that a damaged arena names. It is proved only if the summary opens.
 pub fn domain_claimed(object: &[u8]) -> Option<DomainId> {
     Some(head_of(&envelope::salvage(object).ok()?.body)?.domain)

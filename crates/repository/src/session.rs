@@ -13,7 +13,7 @@ use std::sync::Arc;
 use strongroom_arena::envelope::format::ObjectKind;
 use strongroom_arena::envelope::{self, Identity};
 use strongroom_arena::{ListedArenas, Origin, Voucher};
-use strongroom_backend::{BackendError, ObjectName, both, each_read_ahead};
+use strongroom_backend::{BackendError, ObjectName, both, each_read_ahead, remove_object};
 use strongroom_base::entropy::random_array;
 use strongroom_base::{DomainId, SnapshotId};
 use strongroom_catalog::Snapshot;
@@ -98,7 +98,8 @@ impl<'r> Session<'r> {
         refuse_ended_domain(self.repository)
     }
 
-    /// Takes up a session whose snapshot was removed, to commit that again.
+    /// Takes up a session whose snapshot was removed, to commit that again. What a repair has left of it that
+    /// ended before goes first, so that a collector counts its time from now.
     pub fn resume(
         repository: &'r Repository,
         id: SnapshotId,
@@ -107,8 +108,14 @@ impl<'r> Session<'r> {
     ) -> Result<Self, RepositoryError> {
         repository.check_mode()?;
         repository.check_place()?;
-        let object = seal_session(repository, id, host);
-        repository.backend().create(&session_object(id), &object)?;
+        let (object, name) = (seal_session(repository, id, host), session_object(id));
+        if let Err(error) = repository.backend().create(&name, &object) {
+            if !matches!(error, BackendError::AlreadyExists { .. }) {
+                return Err(error.into());
+            }
+            remove_object(repository.backend(), &name)?;
+            repository.backend().create(&name, &object)?;
+        }
         Self::new(repository, id, sequence).learn()
     }
 

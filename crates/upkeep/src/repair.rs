@@ -133,8 +133,16 @@ pub fn repair(
     let disputed = take_planted_away(repository, &reader, &mut outcome, monitor)?;
     let mut rescues: Vec<Rescue> = plan.steps.iter().filter_map(Rescue::of).collect();
     rescues.extend(find_wrong_chunks(repository, &reader, monitor, cancel)?);
-    rescues.retain(|rescue| !disputed.contains(&rescue.arena.id));
     let mut bad = BadPlaces::default();
+    rescues.retain(|rescue| {
+        let is_disputed = disputed.contains(&rescue.arena.id);
+        if is_disputed {
+            bad.add_broken(rescue.arena.id, &reader);
+            let why = format!("{}; domains claim the arena: left as it is", rescue.why);
+            lose(&mut outcome, &rescue.arena.object(), &why, monitor);
+        }
+        !is_disputed
+    });
     // A delta is saved only if its base can be read, and the base may have to be saved first.
     let mut postponed = Vec::new();
     for rescue in rescues {
@@ -166,6 +174,13 @@ pub fn repair(
         match recover(repository, &reader, lost, cancel)? {
             Recovered::Yes => outcome.recovered += 1,
             Recovered::Waits => outcome.recover_later.push(lost.id),
+            Recovered::Withheld(why) => {
+                let name = snapshot_object(lost.id);
+                let message = format!("not committed again yet: what it needs is {why}");
+                let path = Some(name.as_str().as_ref());
+                monitor.problem(Problem { severity: Severity::Warning, path, message: &message });
+                outcome.postponed.push(name.clone());
+            }
         }
         outcome.lost.retain(|name| *name != snapshot_object(lost.id));
     }
@@ -373,6 +388,7 @@ impl Rescue {
         let RawObject { bytes: object, refused_bytes } = match read() {
             Err(error) if error.is_not_found() => return Ok(true),
             Err(error) if error.is_damage() => {
+                bad.add_broken(arena.id, reader);
                 lose(outcome, &name, why, monitor);
                 return Ok(true);
             }
@@ -386,14 +402,28 @@ impl Rescue {
         }
         let listed = ListedArenas::list(repository.backend())?;
         let generations = listed.generations(arena.id);
-        let sorted = reader.store().sort_generations(generations)?;
-        if !may_rescue(arena, &object, &sorted, reader) {
+        let sorted = match reader.store().sort_generations(generations) {
+            Err(error) if error.withheld().is_some() => {
+                bad.add_broken(arena.id, reader);
+                let message =
+                    format!("left as it is: another generation of it is withheld: {error}");
+                let path = Some(name.as_str().as_ref());
+                monitor.problem(Problem { severity: Severity::Warning, path, message: &message });
+                outcome.postponed.push(name);
+                return Ok(true);
+            }
+            other => other?,
+        };
+        if !may_rescue(repository, (arena, &object), &sorted, reader) {
             bad.add_broken(arena.id, reader);
             lose(outcome, &name, why, monitor);
             return Ok(true);
         }
-        let greatest = generations.last().map_or(arena, |greatest| greatest.name);
+        // Rubbish under a greater number is in no reader's way.
+        let open = sorted.genuine.iter().chain(&sorted.planted).chain(&sorted.undecided);
+        let greatest = open.map(|listed| listed.name).fold(arena, ArenaName::max);
         let Some(next) = greatest.rewritten(&object) else {
+            bad.add_broken(arena.id, reader);
             lose(outcome, &name, "it was rewritten too often", monitor);
             return Ok(true);
         };

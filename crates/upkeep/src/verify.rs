@@ -237,7 +237,8 @@ pub fn verify_within(
     let own = OwnRecord::read(repository, monitor);
     let collections = Collections::read(repository)?;
     let spoilt = find_spoilt(repository, &list)?;
-    verifier.outcome.unclaimed = verifier.census.unclaimed(repository.backend(), &spoilt);
+    let is_held = |id| list.wishes.hold(id).is_some();
+    verifier.outcome.unclaimed = verifier.census.unclaimed(repository.backend(), &spoilt, &is_held);
     let is_lost = |session: &Unclaimed| !list.wishes.is_no_loss(&collections, session.id);
     verifier.outcome.unclaimed.retain(is_lost);
     // What is withheld may say that a session is at work, or that its snapshot was forgotten.
@@ -380,7 +381,7 @@ impl<'v> Verifier<'v> {
         }
         self.outcome.lacking = self.backend.lacking(depth == VerifyDepth::Data)?;
         self.outcome.open_sessions = self.census.open_sessions(self.backend);
-        self.outcome.unclaimed = self.census.unclaimed(self.backend, &BTreeSet::new());
+        self.outcome.unclaimed = self.census.unclaimed(self.backend, &BTreeSet::new(), &|_| false);
         Ok(())
     }
 
@@ -418,7 +419,11 @@ impl<'v> Verifier<'v> {
             if generations.len() < 2 {
                 continue;
             }
-            let sorted = reader.store().sort_generations(generations)?;
+            let sorted = match reader.store().sort_generations(generations) {
+                // It is named with what is withheld.
+                Err(error) if error.withheld().is_some() => continue,
+                other => other?,
+            };
             if sorted.genuine.len() > 1 {
                 let message = format!(
                     "there are {} generations of it: it is read in all of them, and a prune that \

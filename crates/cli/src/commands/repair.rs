@@ -127,7 +127,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     if args.dry_run {
         return show_plan(args, &backend, &fetching, plan);
     }
-    fetching.run(Known::NotYet, &mut plan)?;
+    fetching.run(Known::NotYet, None, &mut plan)?;
     let repository = (!args.keyless).then(|| context.open()).transpose()?;
     if let Some(repository) = &repository {
         plan_removals(repository, &mut plan)?;
@@ -135,7 +135,8 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let outcome = if let Some(repository) = &repository {
         if !replicas.is_empty() {
             let (collections, wishes) = read_removed(repository)?;
-            fetching.run(Known::Collections(&collections, &wishes), &mut plan)?;
+            let known = Known::Collections(&collections, &wishes);
+            fetching.run(known, Some(repository), &mut plan)?;
             fetching.run_needed(repository)?;
         }
         if may_recover(repository)? {
@@ -146,7 +147,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         let monitor = context.terminal.monitor(REPAIRED);
         repair(repository, &plan, &monitor, &context.cancel)?
     } else {
-        fetching.run(Known::Nothing, &mut plan)?;
+        fetching.run(Known::Nothing, None, &mut plan)?;
         report_steps(context, &plan)?;
         let monitor = context.terminal.monitor(REPAIRED);
         repair_objects(&*backend, &plan, &monitor, &context.cancel)?

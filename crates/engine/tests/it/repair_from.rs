@@ -30,18 +30,18 @@ pub fn repair_from(
     let here = &**backend;
     let mut plan = plan_repair(here, monitor, cancel)?;
     let first = plan_fetch(here, replicas, Known::NotYet, &mut plan)?;
-    let mut outcome = fetch(here, replicas, first, &mut plan, monitor, cancel)?;
+    let mut outcome = fetch(here, replicas, first, &mut plan, None, monitor, cancel)?;
     if with_key {
         let repository = world.open_over(backend.clone())?;
         let (collections, wishes) = (Collections::read(&repository)?, Wishes::read(&repository)?);
         let known = Known::Collections(&collections, &wishes);
-        let rest = plan_fetch(here, replicas, known, &mut plan)?;
-        outcome.add(fetch(here, replicas, rest, &mut plan, monitor, cancel)?);
+        let (rest, key) = (plan_fetch(here, replicas, known, &mut plan)?, Some(&repository));
+        outcome.add(fetch(here, replicas, rest, &mut plan, key, monitor, cancel)?);
         outcome.add(fetch_needed(&repository, replicas, monitor, cancel)?);
         repair(&repository, &plan, monitor, cancel)?;
     } else {
         let rest = plan_fetch(here, replicas, Known::Nothing, &mut plan)?;
-        outcome.add(fetch(here, replicas, rest, &mut plan, monitor, cancel)?);
+        outcome.add(fetch(here, replicas, rest, &mut plan, None, monitor, cancel)?);
         repair_objects(here, &plan, monitor, cancel)?;
     }
     Ok(outcome)

@@ -117,18 +117,22 @@ impl Census {
     }
 
     /// The sessions that stored something and have no object at all, or nothing but what is spoilt.
-    /// A session that began, or that committed, since the listing is none of them.
+    /// A session that began, or that committed, since the listing is none of them. One whose snapshot is
+    /// held is that of a repair which was to commit it again, and ended before.
     pub fn unclaimed(
         &self,
         backend: &dyn Backend,
         spoilt: &BTreeSet<SnapshotId>,
+        is_held: &dyn Fn(SnapshotId) -> bool,
     ) -> Vec<Unclaimed> {
-        let no_session = self.stored.iter().filter(|(id, _)| !self.sessions.contains(id));
+        let has_none = |id: &SnapshotId| !self.sessions.contains(id) || is_held(*id);
+        let no_session = self.stored.iter().filter(|(id, _)| has_none(id));
         let without = no_session.filter(|(id, _)| {
             spoilt.contains(id)
                 || !self.snapshots.contains(id) && !exists(backend, &snapshot_object(**id))
         });
-        let gone = without.filter(|(id, _)| !exists(backend, &session_object(**id)));
+        let has_none = |id: &SnapshotId| is_held(*id) || !exists(backend, &session_object(*id));
+        let gone = without.filter(|(id, _)| has_none(id));
         gone.map(|(id, stored)| Unclaimed {
             id: *id,
             sequence: stored.sequence,

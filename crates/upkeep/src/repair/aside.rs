@@ -81,12 +81,18 @@ impl Aside<'_> {
         name: &ObjectName,
         from: &ObjectName,
     ) -> Result<Option<ObjectName>, RepositoryError> {
-        let Some(object) = self.sealed(from)?.filter(|object| self.proves(name, object)) else {
+        let Some(object) =
+            self.sealed(from)?.filter(|object| proves(self.repository, self.reader, name, object))
+        else {
             return Ok(None);
         };
         let Ok(header) = envelope::peek(&object) else { return Ok(None) };
         let copy = ObjectName::new(ASIDE_FOLDER, copy_name(name, &header));
-        self.backend().create(&copy, &object)?;
+        match self.backend().create(&copy, &object) {
+            // Its name has the hash of its body, and what is here was proved: another is damaged.
+            Err(BackendError::AlreadyExists { .. }) => self.backend().replace(&copy, &object)?,
+            other => other?,
+        }
         Ok(Some(copy))
     }
 
@@ -134,25 +140,30 @@ impl Aside<'_> {
         }
         Ok(())
     }
+}
 
-    /// Whether an object is what a name says. Its header proves nothing, as anybody can write one:
-    /// an arena's key must open for that arena and every block and fingerprint agree, a snapshot
-    /// must open for that snapshot. (Of a delta whose base is lost the seal says enough.)
-    fn proves(&self, name: &ObjectName, object: &[u8]) -> bool {
-        match name.folder() {
-            ARENAS_FOLDER => ArenaName::of(name).is_some_and(|arena| {
-                let opened = self.reader.store().open_arena_in(arena, object);
-                opened.is_ok_and(|arena| {
-                    look_into(&arena, object, self.reader, Looked::default()).fault.is_none()
-                })
-            }),
-            SNAPSHOTS_FOLDER => name
-                .file()
-                .parse::<SnapshotId>()
-                .is_ok_and(|id| open_snapshot(self.repository, id, object).is_ok()),
-            // It says only that a writer was at work.
-            SESSIONS_FOLDER => true,
-            _ => false,
-        }
+/// Whether an object is what a name says. Its header proves nothing, as anybody can write one:
+/// an arena's key must open for that arena and every block and fingerprint agree, a snapshot
+/// must open for that snapshot. (Of a delta whose base is lost the seal says enough.)
+pub(super) fn proves(
+    repository: &Repository,
+    reader: &ChunkReader,
+    name: &ObjectName,
+    object: &[u8],
+) -> bool {
+    match name.folder() {
+        ARENAS_FOLDER => ArenaName::of(name).is_some_and(|arena| {
+            let opened = reader.store().open_arena_in(arena, object);
+            opened.is_ok_and(|arena| {
+                look_into(&arena, object, reader, Looked::default()).fault.is_none()
+            })
+        }),
+        SNAPSHOTS_FOLDER => name
+            .file()
+            .parse::<SnapshotId>()
+            .is_ok_and(|id| open_snapshot(repository, id, object).is_ok()),
+        // It says only that a writer was at work.
+        SESSIONS_FOLDER => true,
+        _ => false,
     }
 }

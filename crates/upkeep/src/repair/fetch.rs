@@ -10,19 +10,23 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use strongroom_arena::envelope::fetch_from;
-use strongroom_arena::{ARENAS_FOLDER, ArenaName};
+use strongroom_arena::envelope::{self, fetch_from};
+use strongroom_arena::{ARENAS_FOLDER, ArenaName, CacheLimits};
 use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName};
 use strongroom_base::{Cancel, Monitor, Problem, Progress, Severity, SizeLimits, SnapshotId};
 use strongroom_repository::objects::{
     ARRIVALS_FOLDER, COLLECTIONS_FOLDER, COPY, ENDED_FOLDER, FORGOTTEN_FOLDER, KEYS_FOLDER,
     REMARKS_FOLDER, SNAPSHOTS_FOLDER, VOUCHERS_FOLDER, bytes_max_of, is_as_named, read_whole, twin,
 };
-use strongroom_repository::{Collections, Repository, RepositoryError, Wishes, arena_bytes_of};
+use strongroom_repository::{
+    Collections, Repository, RepositoryError, Wishes, arena_bytes_of, read_vouchers,
+};
 
+use super::aside::proves;
 use super::mend::{Mended, replace};
 use super::plan::{RepairPlan, RepairStep};
 use crate::flight::{Flight, each_in_flight};
+use crate::reader::reader_of_everything;
 use crate::reckoning::arenas_in_need;
 use crate::replicate::{create, forks, list, refuse_another};
 
@@ -41,6 +45,9 @@ const FOLDERS: [&str; 10] = [
     SNAPSHOTS_FOLDER,
 ];
 
+/// More bytes than a key slot has.
+const SLOT_BYTES_MAX: usize = 1 << 20;
+
 /// Why an object is fetched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Needed {
@@ -48,8 +55,7 @@ pub enum Needed {
     Damaged(String),
     /// It does not exist.
     Missing,
-    /// A later generation of the arena is damaged beyond its parity; it has nothing that this one
-    /// does not have, and is removed afterwards.
+    /// A later generation of the arena is damaged beyond its parity.
     Before(ArenaName),
 }
 
@@ -64,6 +70,8 @@ pub struct FetchStep {
     pub bytes: u64,
     /// What a repair does if no replica helps.
     otherwise: Option<RepairStep>,
+    /// The object whose bytes are in its place: it comes first, because they may be the only ones.
+    after: Option<ObjectName>,
 }
 
 /// What is going to be fetched.
@@ -130,7 +138,12 @@ pub fn plan_fetch(
         }
     }
     let mut found = FetchPlan::default();
-    take_damaged(plan, &there, &mut found);
+    // The rest waits for the key, which says whether it is right.
+    let is_vital = |folder: &str| matches!(folder, "" | KEYS_FOLDER | COLLECTIONS_FOLDER);
+    let is_due = |name: &ObjectName| is_vital(name.folder()) || !matches!(known, Known::NotYet);
+    let has_key = !matches!(known, Known::Nothing);
+    take_damaged(plan, &there, &is_due, has_key, &mut found);
+    leave_withdrawn(backend, plan, &mut found)?;
     let mut here: HashSet<ObjectName> = HashSet::new();
     for folder in FOLDERS {
         here.extend(list(backend, folder)?.into_iter().map(|info| info.name));
@@ -146,8 +159,7 @@ pub fn plan_fetch(
         |name: &ObjectName| twin(name).is_some_and(|twin| damaged.contains(&twin));
     let arenas = missing_arenas(plan, &here, &there, &found);
     for folder in FOLDERS {
-        let is_vital = matches!(folder, "" | KEYS_FOLDER | COLLECTIONS_FOLDER);
-        if !is_vital && matches!(known, Known::NotYet) {
+        if !is_vital(folder) && matches!(known, Known::NotYet) {
             break;
         }
         if folder == ARENAS_FOLDER {
@@ -172,8 +184,7 @@ pub fn plan_fetch(
             // A step of the plan makes it from its copy.
             if !plan.steps.iter().any(|step| step.object() == *name) {
                 let name = name.clone();
-                let needed = Needed::Missing;
-                found.steps.push(FetchStep { name, needed, bytes: *bytes, otherwise: None });
+                found.steps.push(FetchStep::of_missing(name, *bytes));
             }
         }
     }
@@ -223,20 +234,27 @@ fn has_twin(here: &HashSet<ObjectName>, name: &ObjectName) -> bool {
     twin(name).is_some_and(|twin| here.contains(&twin))
 }
 
-/// Moves the steps for damaged objects that a replica has too.
-fn take_damaged(plan: &mut RepairPlan, there: &BTreeMap<ObjectName, u64>, found: &mut FetchPlan) {
-    // What is put back is read before another object is written over it.
-    let kept: HashSet<ObjectName> = plan
-        .steps
-        .iter()
-        .filter_map(|step| match step {
-            RepairStep::PutBack { name, from } if !there.contains_key(name) => Some(from.clone()),
-            _ => None,
-        })
-        .collect();
+/// Moves the steps for damaged objects that are due and that a replica has too.
+fn take_damaged(
+    plan: &mut RepairPlan,
+    there: &BTreeMap<ObjectName, u64>,
+    is_due: &dyn Fn(&ObjectName) -> bool,
+    has_key: bool,
+    found: &mut FetchPlan,
+) {
+    // What is in the place of another is read before anything is written over it.
+    let put_back = plan.steps.iter().filter_map(|step| match step {
+        RepairStep::PutBack { name, from } => Some((from.clone(), name.clone())),
+        _ => None,
+    });
+    let put_back: HashMap<ObjectName, ObjectName> = put_back.collect();
     plan.steps.retain(|step| {
         let why = match step {
             RepairStep::Rescue { why, .. } | RepairStep::Lost { why, .. } => why.clone(),
+            // Of objects in each other's places a repair puts both back, if there is a key.
+            RepairStep::PutBack { name, .. } if has_key && put_back.contains_key(name) => {
+                return true;
+            }
             RepairStep::PutBack { .. } => "another object is in its place".to_owned(),
             RepairStep::FromParity { .. }
             | RepairStep::FromCopy { .. }
@@ -244,11 +262,57 @@ fn take_damaged(plan: &mut RepairPlan, there: &BTreeMap<ObjectName, u64>, found:
             | RepairStep::TakePlanted { .. } => return true,
         };
         let name = step.object();
-        let Some(bytes) = there.get(&name).filter(|_| !kept.contains(&name)) else { return true };
+        let is_put_back = matches!(step, RepairStep::PutBack { .. });
+        let after = put_back.get(&name).filter(|_| !is_put_back).cloned();
+        let is_kept =
+            !is_due(&name) || after.as_ref().is_some_and(|after| !there.contains_key(after));
+        let Some(bytes) = there.get(&name).filter(|_| !is_kept) else { return true };
         let (bytes, otherwise) = (*bytes, Some(step.clone()));
-        found.steps.push(FetchStep { name, needed: Needed::Damaged(why), bytes, otherwise });
+        found.steps.push(FetchStep { name, needed: Needed::Damaged(why), bytes, otherwise, after });
         false
     });
+}
+
+/// Leaves key slots in the replicas that may have been withdrawn: nothing says that the rubbish which is
+/// here under the name of one was that slot.
+fn leave_withdrawn(
+    backend: &dyn Backend,
+    plan: &mut RepairPlan,
+    found: &mut FetchPlan,
+) -> Result<(), RepositoryError> {
+    let is_slot = |step: &FetchStep| step.name.folder() == KEYS_FOLDER;
+    let slots = list(backend, KEYS_FOLDER)?.into_iter().map(|info| info.name);
+    let is_damaged = |name: &ObjectName| {
+        found.steps.iter().any(|step| step.name == *name)
+            || plan.steps.iter().any(|step| step.object() == *name)
+    };
+    if !slots.into_iter().any(|name| !is_damaged(&name)) {
+        return Ok(());
+    }
+    let mut left = Vec::new();
+    for step in std::mem::take(&mut found.steps) {
+        let has_header = || match backend.read(&step.name, 0, SLOT_BYTES_MAX) {
+            Ok(object) => Ok(envelope::salvage(&object).is_ok()),
+            Err(error) if error.is_not_found() => Ok(false),
+            // What the medium refuses was not written over.
+            Err(error) if error.is_damage() => Ok(true),
+            Err(error) => Err(error),
+        };
+        if !is_slot(&step) || has_header()? {
+            left.push(step);
+            continue;
+        }
+        plan.steps.extend(step.otherwise);
+        found.withdrawn.push(step.name);
+    }
+    found.steps = left;
+    Ok(())
+}
+
+impl FetchStep {
+    fn of_missing(name: ObjectName, bytes: u64) -> Self {
+        Self { name, needed: Needed::Missing, bytes, otherwise: None, after: None }
+    }
 }
 
 /// Arenas that exist in no generation which is whole or will be: the greatest generation that a
@@ -283,20 +347,24 @@ fn missing_arenas(
         });
         match later {
             Some((later, step)) if later.generation > arena.generation => {
-                FetchStep { name, needed: Needed::Before(later), bytes, otherwise: Some(step) }
+                let (needed, otherwise) = (Needed::Before(later), Some(step));
+                FetchStep { name, needed, bytes, otherwise, after: None }
             }
-            _ => FetchStep { name, needed: Needed::Missing, bytes, otherwise: None },
+            _ => FetchStep::of_missing(name, bytes),
         }
     });
     steps.collect()
 }
 
-/// Fetches, and gives back to the repair's plan what no replica could help with.
+/// Fetches, and gives back to the repair's plan what no replica could help with. With a key, an object whose
+/// header cannot be read because the medium refuses it is replaced by a copy that proves to be it, and by no
+/// other.
 pub fn fetch(
     backend: &dyn Backend,
     replicas: &[Arc<dyn Backend>],
     steps: FetchPlan,
     plan: &mut RepairPlan,
+    repository: Option<&Repository>,
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<FetchOutcome, RepositoryError> {
@@ -314,14 +382,37 @@ pub fn fetch(
     };
     let info = |step: &FetchStep| ObjectInfo { name: step.name.clone(), bytes: step.bytes };
     // Snapshots wait until all that they need is there.
-    let is_snapshot = |step: &FetchStep| step.name.folder() == SNAPSHOTS_FOLDER;
-    let (snapshots, others): (Vec<_>, Vec<_>) = steps.steps.into_iter().partition(is_snapshot);
-    for steps in [others, snapshots] {
+    let stage = |step: &FetchStep| (step.name.folder() == SNAPSHOTS_FOLDER, step.after.is_some());
+    let mut stages: BTreeMap<_, Vec<FetchStep>> = BTreeMap::new();
+    steps.steps.into_iter().for_each(|step| stages.entry(stage(&step)).or_default().push(step));
+    let reader = repository.map(|repository| -> Result<_, RepositoryError> {
+        let reader = reader_of_everything(repository, CacheLimits::default())?;
+        reader.store().trust(read_vouchers(repository)?);
+        Ok((repository, reader))
+    });
+    let key = reader.transpose()?;
+    let proves = |name: &ObjectName, object: &[u8]| match &key {
+        Some((repository, reader))
+            if [ARENAS_FOLDER, SNAPSHOTS_FOLDER].contains(&name.folder()) =>
+        {
+            proves(repository, reader, name, object)
+        }
+        _ => true,
+    };
+    for steps in stages.into_values() {
+        let (steps, left): (Vec<_>, Vec<_>) = steps.into_iter().partition(|step| {
+            step.after.as_ref().is_none_or(|after| !outcome.failed.contains(after))
+        });
+        for step in left {
+            plan.steps.extend(step.otherwise);
+            outcome.failed.push(step.name);
+        }
         let objects: Vec<ObjectInfo> = steps.iter().map(info).collect();
         let steps: HashMap<ObjectName, FetchStep> =
             steps.into_iter().map(|step| (step.name.clone(), step)).collect();
-        let work =
-            |info: &ObjectInfo| fetch_one(backend, replicas, &steps[&info.name], arena_bytes);
+        let work = |info: &ObjectInfo| {
+            fetch_one(backend, replicas, &steps[&info.name], arena_bytes, &proves)
+        };
         each_in_flight(&objects, flight, cancel, &work, &mut |info, got| {
             monitor.working_on(info.name.as_str().as_ref());
             let step = &steps[&info.name];
@@ -394,13 +485,13 @@ pub fn fetch_needed(
         let wanted = there.iter().filter(|(name, _)| is_wanted(name));
         let mut steps = FetchPlan::default();
         for (name, bytes) in wanted.filter(|(name, _)| tried.insert((*name).clone())) {
-            let (name, needed) = (name.clone(), Needed::Missing);
-            steps.steps.push(FetchStep { name, needed, bytes: *bytes, otherwise: None });
+            steps.steps.push(FetchStep::of_missing(name.clone(), *bytes));
         }
         if steps.steps.is_empty() {
             return Ok(outcome);
         }
-        outcome.add(fetch(backend, replicas, steps, &mut RepairPlan::default(), monitor, cancel)?);
+        let plan = &mut RepairPlan::default();
+        outcome.add(fetch(backend, replicas, steps, plan, Some(repository), monitor, cancel)?);
     }
 }
 
@@ -416,14 +507,17 @@ fn fetch_one(
     replicas: &[Arc<dyn Backend>],
     step: &FetchStep,
     arena_bytes: u32,
+    proves: &dyn Fn(&ObjectName, &[u8]) -> bool,
 ) -> Result<Got, RepositoryError> {
     let name = &step.name;
-    let (damaged, is_gone) = match read_whole(backend, name, arena_bytes) {
-        Ok(object) => (object.bytes, false),
-        Err(error) if error.is_not_found() => (Vec::new(), true),
-        Err(error) if error.is_damage() => (Vec::new(), false),
+    let (damaged, is_gone, is_refused) = match read_whole(backend, name, arena_bytes) {
+        Ok(object) => (object.bytes, false, object.refused_bytes > 0),
+        Err(error) if error.is_not_found() => (Vec::new(), true, false),
+        Err(error) if error.is_damage() => (Vec::new(), false, true),
         Err(error) => return Err(error.into()),
     };
+    // What the medium refuses today may be another object, and may be read tomorrow.
+    let is_unknown = is_refused && envelope::salvage(&damaged).is_err();
     let bytes_max = bytes_max_of(name, arena_bytes);
     let is_wanted = |header: &_| is_as_named(name, header);
     let mut fetched_bytes = 0;
@@ -431,6 +525,9 @@ fn fetch_one(
         let got = fetch_from(&**replica, name, &damaged, &is_wanted, bytes_max)?;
         let Some(got) = got else { continue };
         fetched_bytes += got.fetched_bytes;
+        if is_unknown && !proves(name, &got.object) {
+            continue;
+        }
         let is_missing = !matches!(step.needed, Needed::Damaged(_));
         let done = if is_gone {
             match create(backend, name, &got.object) {

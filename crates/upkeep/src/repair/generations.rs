@@ -9,6 +9,7 @@ use strongroom_arena::scan::domain_claimed;
 use strongroom_arena::{ArenaName, Generations, ListedArenas};
 use strongroom_backend::{DIRECTORY_IN_PLACE, Removal, remove_object};
 use strongroom_base::{ArenaId, Monitor};
+use strongroom_repository::objects::read_whole;
 use strongroom_repository::{ChunkReader, Repository, RepositoryError};
 
 use super::mend::{RepairOutcome, lose};
@@ -22,7 +23,10 @@ pub(super) fn find_planted(
     let listed = ListedArenas::list(repository.backend())?;
     let mut planted = Vec::new();
     for newest in listed.newest() {
-        let sorted = reader.store().sort_generations(listed.generations(newest.name.id))?;
+        let sorted = match reader.store().sort_generations(listed.generations(newest.name.id)) {
+            Err(error) if error.withheld().is_some() => continue,
+            other => other?,
+        };
         planted.extend(sorted.planted.iter().map(|listed| listed.name));
     }
     Ok(planted)
@@ -41,7 +45,11 @@ pub(super) fn take_planted_away(
     let mut all = Vec::new();
     for newest in listed.newest() {
         let id = newest.name.id;
-        let sorted = reader.store().sort_generations(listed.generations(id))?;
+        let sorted = match reader.store().sort_generations(listed.generations(id)) {
+            // Nothing is known of them before all can be read.
+            Err(error) if error.withheld().is_some() => continue,
+            other => other?,
+        };
         if !sorted.planted.is_empty() || !sorted.undecided.is_empty() {
             all.push((id, sorted));
         }
@@ -84,18 +92,23 @@ pub(super) fn take_planted_away(
 }
 
 /// Whether a damaged generation may be rescued: the only one, or one that names the domain of those
-/// that can be read; if none can, the first.
+/// that can be read; if none can, the first. Rubbish of which nothing says a domain is no other generation.
 pub(super) fn may_rescue(
-    name: ArenaName,
-    object: &[u8],
+    repository: &Repository,
+    (name, object): (ArenaName, &[u8]),
     sorted: &Generations,
     reader: &ChunkReader,
 ) -> bool {
-    let is_only = sorted.unread.len() + sorted.genuine.len() < 2;
     let known = sorted.genuine.iter().find_map(|listed| reader.store().arena_in(listed.name).ok());
-    match known {
-        _ if is_only => true,
-        Some(known) => domain_claimed(object) == Some(known.domain),
-        None => name.generation == 0,
+    if let Some(known) = known {
+        return domain_claimed(object) == Some(known.domain);
     }
+    let claims = |other: ArenaName| {
+        let arena_bytes = repository.config.arena_bytes;
+        // What cannot be read at all may be one.
+        read_whole(repository.backend(), &other.object(), arena_bytes)
+            .map_or(true, |other| domain_claimed(&other.bytes).is_some())
+    };
+    let mut others = sorted.unread.iter().map(|(listed, _)| listed.name).filter(|it| *it != name);
+    name.generation == 0 || !others.any(claims)
 }

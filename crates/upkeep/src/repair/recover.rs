@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 
 use strongroom_arena::CacheLimits;
+use strongroom_backend::Withheld;
 use strongroom_base::{Cancel, Monitor, Timestamp};
 use strongroom_catalog::{Recipe, Snapshot, SnapshotStats};
 use strongroom_repository::{
@@ -27,12 +28,13 @@ const LABEL: &str = "recovered";
 /// Whether a snapshot may have been removed, or is damaged beyond repair: then it is worth asking
 /// [`plan_recovery`].
 pub fn may_recover(repository: &Repository) -> Result<bool, RepositoryError> {
+    let list = list_snapshots(repository)?;
     let spoilt = match repository.keys.can_read() {
-        true => find_spoilt(repository, &list_snapshots(repository)?)?,
+        true => find_spoilt(repository, &list)?,
         false => BTreeSet::new(),
     };
-    let backend = repository.backend();
-    Ok(!Census::take(backend)?.unclaimed(backend, &spoilt).is_empty())
+    let (backend, is_held) = (repository.backend(), |id| list.wishes.hold(id).is_some());
+    Ok(!Census::take(backend)?.unclaimed(backend, &spoilt, &is_held).is_empty())
 }
 
 /// Adds to a plan the snapshots that were removed or are damaged, and can be made again. Needs a key
@@ -67,7 +69,8 @@ pub fn find_removed(
 ) -> Result<Lost, RepositoryError> {
     let list = list_snapshots(repository)?;
     let spoilt = find_spoilt(repository, &list)?;
-    let mut unclaimed = census.unclaimed(repository.backend(), &spoilt);
+    let is_held = |id| list.wishes.hold(id).is_some();
+    let mut unclaimed = census.unclaimed(repository.backend(), &spoilt, &is_held);
     let collections = Collections::read(repository)?;
     unclaimed.retain(|session| !list.wishes.is_no_loss(&collections, session.id));
     let own = OwnRecord::read(repository, monitor);
@@ -86,6 +89,8 @@ pub enum Recovered {
     Yes,
     /// It has to wait: a collection is open, which may remove what it needs.
     Waits,
+    /// It has to wait: the place withholds a part of its trees.
+    Withheld(Withheld),
 }
 
 /// Commits a lost snapshot again, under its name.
@@ -106,8 +111,20 @@ pub fn recover(
         program: concat!("strongroom ", env!("CARGO_PKG_VERSION"), " repair").to_owned(),
         ..Snapshot::empty(lost.id)
     };
-    count(reader, &mut snapshot, cancel)?;
+    match count(reader, &mut snapshot, cancel) {
+        Err(error) if error.is_withheld() => {
+            return Ok(error.withheld().map_or(Recovered::Waits, Recovered::Withheld));
+        }
+        other => other?,
+    }
     snapshot.ended = repository.surroundings.clock.now();
+    // It counts as incomplete, and the rules would drop it for the next one that is whole. Before its session:
+    // if this ends in between, the hold says that the session is of a repair, which the next one goes on with.
+    let is_held = lost.was_committed && repository.keys.owner.is_some();
+    if is_held && !is_at_work(repository)? {
+        let reason = "it was lost, and a repair has committed it again".to_owned();
+        hold(repository, &[lost.id], &Hold { reason, until: None })?;
+    }
     let session = Session::resume(repository, lost.id, lost.sequence, &lost.host)?;
     // Nothing has named its chunks, so the plan may condemn them.
     if session.collections.doubtful().is_some() || session.collections.open.is_some() {
@@ -117,12 +134,13 @@ pub fn recover(
         true => session.commit_again(&snapshot)?,
         false => session.commit(&snapshot)?,
     };
-    // It counts as incomplete, and the rules would drop it for the next one that is whole.
-    if lost.was_committed && repository.keys.owner.is_some() {
-        let reason = "it was lost, and a repair has committed it again".to_owned();
-        hold(repository, &[lost.id], &Hold { reason, until: None })?;
-    }
     Ok(Recovered::Yes)
+}
+
+/// Whether a collection is open, so that nothing can be committed again.
+fn is_at_work(repository: &Repository) -> Result<bool, RepositoryError> {
+    let collections = Collections::read(repository)?;
+    Ok(collections.doubtful().is_some() || collections.open.is_some())
 }
 
 /// Counts what a snapshot holds. It was made no earlier than the latest change in it.

@@ -10,6 +10,7 @@
 use std::collections::BTreeSet;
 
 use strongroom_arena::envelope::format::HeaderError;
+use strongroom_arena::scan::holds_something;
 use strongroom_arena::{ArenaError, ArenaName, envelope};
 use strongroom_backend::{BackendError, ObjectName, Removal, remove_object};
 use strongroom_base::{Monitor, SnapshotId};
@@ -185,6 +186,11 @@ pub(super) fn take_arenas_away(
         if !is_rubbish(repository, &name)? && !is_no_arena(repository, reader, arena)? {
             continue;
         }
+        // Snapshots that lack nothing may read what is left of it: it was not rescued, for some reason.
+        let object = bytes_given(repository, &name)?;
+        if object.is_none_or(|object| holds_something(reader.store(), arena, &object)) {
+            continue;
+        }
         if remove_object(repository.backend(), &name)? == Removal::Directory {
             continue;
         }
@@ -198,7 +204,7 @@ pub(super) fn take_arenas_away(
     Ok(())
 }
 
-/// Whether nothing of an object can be read, although the medium gives every byte, twice the same; or it
+/// Whether an object is beyond parity, although the medium gives every byte, twice the same; or it
 /// is nothing but a copy of an object of another name.
 fn is_rubbish(repository: &Repository, name: &ObjectName) -> Result<bool, BackendError> {
     let Some(object) = bytes_given(repository, name)? else { return Ok(false) };

@@ -26,7 +26,12 @@ pub struct Fetching<'f> {
 
 impl Fetching<'_> {
     /// Fetches what can be said to be needed with what is known.
-    pub fn run(&mut self, known: Known<'_>, plan: &mut RepairPlan) -> Result<(), CliError> {
+    pub fn run(
+        &mut self,
+        known: Known<'_>,
+        repository: Option<&Repository>,
+        plan: &mut RepairPlan,
+    ) -> Result<(), CliError> {
         if self.replicas.is_empty() {
             return Ok(());
         }
@@ -34,7 +39,8 @@ impl Fetching<'_> {
         self.show(&steps)?;
         let monitor = self.context.terminal.monitor(Words::objects("fetched"));
         let cancel = &self.context.cancel;
-        let done = fetch(self.backend, self.replicas, steps, plan, &monitor, cancel);
+        let (from, to) = (self.replicas, self.backend);
+        let done = fetch(to, from, steps, plan, repository, &monitor, cancel);
         monitor.finish();
         self.outcome.add(done?);
         Ok(())
