@@ -5,6 +5,7 @@ mod generations;
 mod healing;
 pub(crate) mod opening;
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -16,7 +17,7 @@ use strongroom_base::{
 };
 
 use crate::block::OpenBlock;
-use crate::error::{ArenaError, backend_error};
+use crate::error::{ArenaError, backend_error, damaged};
 use crate::format::{BLOCK_RAW_BYTES_MAX, SUMMARY_BYTES_MAX};
 use crate::name::ArenaName;
 use crate::opened::{Arena, blocks_in};
@@ -370,11 +371,19 @@ impl ArenaStore {
             Err(error) if error.is_lost() => error,
             other => return other,
         };
-        self.other_generation(arena.name(), error, |name| {
-            let blocks = read(name)?;
-            self.drop_opened(arena.id);
-            Ok(blocks)
-        })
+        let lacking = Cell::new(None);
+        let found = self.other_generation(arena.name(), error, |name| match read(name) {
+            // It may be in a further one.
+            Err(error @ ArenaError::SlotLost { .. }) => {
+                lacking.set(Some(error));
+                Err(damaged(arena.id, "a generation of it lacks the block"))
+            }
+            other => {
+                self.drop_opened(arena.id);
+                other
+            }
+        });
+        found.map_err(|error| lacking.take().unwrap_or(error))
     }
 
     /// Drops what is cached of an arena, because it was rewritten.

@@ -8,6 +8,7 @@
 
 mod carry;
 mod choose;
+mod decide;
 mod inventory;
 mod later;
 mod listed;
@@ -15,28 +16,27 @@ mod lost;
 mod reach;
 
 use std::collections::HashSet;
-use std::path::Path;
 use std::time::Duration;
 
 use strongroom_arena::{CacheLimits, ListedArenas};
 use strongroom_backend::{BackendError, remove_object};
-use strongroom_base::{ArenaId, Cancel, Monitor, Problem, Severity, Silent, SnapshotId, Timestamp};
+use strongroom_base::{Cancel, Monitor, SnapshotId, Timestamp};
 use strongroom_repository::objects::SNAPSHOTS_FOLDER;
 use strongroom_repository::{
-    ArenaSlots, ChunkReader, Collections, Forgotten, ListedSession, Repository, RepositoryError,
-    Selection, SlotSets, SnapshotList, Wishes, create_plan, create_verdict, end_session,
-    list_sessions, list_snapshots, read_snapshot, read_vouchers, session_object, snapshot_object,
-    verdict_object,
+    ChunkReader, Collections, Forgotten, ListedSession, Repository, RepositoryError, Selection,
+    SlotSets, Wishes, create_plan, create_verdict, end_session, list_sessions, list_snapshots,
+    read_vouchers, session_object, snapshot_object,
 };
 
 use crate::forget::look;
 use crate::reader::reader_of_everything;
-use crate::reckoning::{Condemned, Unread, reckon};
+use crate::reckoning::Unread;
 use crate::room::with_kept_room;
 pub use carry::Carried;
-use carry::{Way, carry_out, put_off, sweep};
+use carry::{Way, carry_out, sweep};
 use choose::Doomed;
 pub use choose::Worth;
+use decide::{Decided, is_swept};
 pub use later::{Later, Undone, prune_later, undo_prune};
 use listed::{going, not_listed, refuse_emptied, staying, unlisted};
 use lost::{Removed, find_lost};
@@ -94,9 +94,9 @@ pub struct PruneOutcome {
     pub condemned: bool,
     /// Whether the plan had no room for all snapshots that are to be forgotten.
     is_cut: bool,
-    /// Whether nothing was removed, because something that is to be forgotten since the plan cannot be
-    /// read: the next plan names it.
-    is_called_off: bool,
+    /// Why nothing was removed, if that is because something that is to be forgotten since the plan cannot
+    /// be read: the next plan names it.
+    called_off: Option<Unread>,
 }
 
 /// Ends the collection that another process has begun, if there is one, and collects.
@@ -158,7 +158,7 @@ fn prune_in_rounds(
         let mut called_off = false;
         let collected =
             collect(repository, &collections, options, stage, &mut called_off, monitor, cancel);
-        let outcome = match collected {
+        let mut outcome = match collected {
             // What it has read was removed by another collector meanwhile, or that one was first.
             Err(error)
                 if is_of_the_past(&error)
@@ -171,12 +171,15 @@ fn prune_in_rounds(
             other => other?.after(earlier),
         };
         let was_begun = collections.open.is_some() && !options.dry_run;
-        let is_more = was_begun || outcome.is_cut && !outcome.condemned || outcome.is_called_off;
+        let is_more =
+            was_begun || outcome.is_cut && !outcome.condemned || outcome.called_off.is_some();
         let is_over = !outcome.waiting.is_empty() || outcome.carried.arenas_left > 0;
-        if !is_more || is_over || rounds.next().is_none() {
-            return Ok(outcome);
+        let is_last = !is_more || is_over || rounds.next().is_none();
+        match outcome.called_off.take() {
+            Some(unread) if is_last => return Err(unread.into()),
+            _ if is_last => return Ok(outcome),
+            _ => earlier = outcome,
         }
-        earlier = outcome;
     }
 }
 
@@ -197,7 +200,9 @@ impl PruneOutcome {
     fn after(mut self, earlier: Self) -> Self {
         self.collection = self.collection.or(earlier.collection);
         self.snapshots.extend(earlier.snapshots);
-        self.lost.extend(earlier.lost);
+        let further = earlier.lost.into_iter().filter(|lost| !self.lost.contains(lost));
+        let further: Vec<_> = further.collect();
+        self.lost.extend(further);
         self.ended.extend(earlier.ended);
         self.carried.add(earlier.carried);
         self
@@ -259,17 +264,17 @@ fn collect(
                 error @ (RepositoryError::NotCollectable { .. }
                 | RepositoryError::Miscounted { .. }),
             ) => {
-                *called_off = collector.call_off(number)?;
-                let is_damage = matches!(error, RepositoryError::NotCollectable { .. });
-                if is_damage && collector.more_is_wished(&selection)? {
-                    // It may be of these. The next plan names them.
-                    outcome.snapshots.clear();
-                    outcome.is_called_off = true;
-                    return Ok(outcome);
-                }
+                *called_off = collector.call_off(number)?.0;
                 return Err(error);
             }
-            other => other?,
+            Ok(Err(unread)) => {
+                let (_, verdict, carried) = collector.call_off(number)?;
+                (outcome.snapshots, outcome.carried) = (verdict.snapshots, carried);
+                outcome.called_off = Some(unread);
+                return Ok(outcome);
+            }
+            Ok(Ok(decided)) => decided,
+            Err(error) => return Err(error),
         };
         sweeps = is_marked;
         let is_own;
@@ -296,40 +301,12 @@ fn collect(
     Ok(outcome)
 }
 
-/// What the second reckoning found, unless it is of a snapshot that an earlier verdict removed and that is
-/// there again: that one counts only if the owner's last wish says so, or cannot be read. If it counts for
-/// the second reckoning alone, nothing was miscounted; the wish was another one then, or could not be read.
-fn of_unsure_wish(error: RepositoryError, collections: &Collections) -> RepositoryError {
-    match error {
-        RepositoryError::Miscounted { snapshot, .. } if collections.took(snapshot) => {
-            let what = format!("the wish about snapshot {}", snapshot.short());
-            let why = "it was changed, or could not be read, when it was read again".to_owned();
-            RepositoryError::NotCollectable { what, why }
-        }
-        other => other,
-    }
-}
-
-/// Whether an arena goes that a verdict removed and that is there again: unless a snapshot needs it,
-/// which came with it from another copy of the repository.
-fn is_swept(collections: &Collections, reach: &Reach<'_>, arena: ArenaId) -> bool {
-    collections.is_dead(arena) && !reach.needs_any_of(arena)
-}
-
 /// What was listed after the plan was made (C4).
 struct Writers {
     /// Sessions that were there.
     sessions: HashSet<SnapshotId>,
     /// Snapshots that were there after that.
     snapshots: HashSet<SnapshotId>,
-}
-
-/// What was decided about a plan.
-struct Decided {
-    /// What of it goes.
-    verdict: Selection,
-    /// Whether it is known of everything else that exists whether a snapshot needs it.
-    is_marked: bool,
 }
 
 struct Collector<'r> {
@@ -385,7 +362,7 @@ impl Collector<'_> {
         }
         outcome.lost = lost.iter().map(|lost| lost.id).collect();
         let inventory = &mut reach.inventory;
-        let (doomed, worth) = Doomed::choose(inventory, store, self.options, self.cancel)?;
+        let (doomed, mut worth) = Doomed::choose(inventory, store, self.options, self.cancel)?;
         let bytes_max = repository.limits.plan_slots_bytes_max;
         let mut slots = doomed.into_closed_sets(inventory, store, bytes_max, self.cancel)?;
         if self.options.dry_run {
@@ -414,12 +391,16 @@ impl Collector<'_> {
         // They are asked for in an order that does not depend on a table, so that a schedule replays.
         again.sort_unstable_by_key(|taken| taken.id);
         let removed = removed.chain(again.into_iter().filter(|taken| is_there(taken.id)).cloned());
-        let bytes_max = repository.limits.plan_snapshots_bytes_max;
+        // A prune makes as many plans as it needs.
+        let bytes_max = match self.options.dry_run {
+            true => usize::MAX,
+            false => repository.limits.plan_snapshots_bytes_max,
+        };
         let (snapshots, have_room) = going(&list, removed, &goes, bytes_max);
-        if !have_room && !self.options.dry_run {
+        if !have_room {
             // The wishes about the others can still be taken back, so what they need stays; and one of them
             // that cannot be read must not keep the others from going.
-            slots = SlotSets::default();
+            (slots, worth) = (SlotSets::default(), Worth::default());
         }
         outcome.is_cut = !have_room;
         Ok((Selection { snapshots, slots }, worth))
@@ -478,178 +459,5 @@ impl Collector<'_> {
         started.map_or(true, |Timestamp(started)| {
             now.0.saturating_sub(started).unsigned_abs() > patience.unsigned_abs()
         })
-    }
-
-    /// Decides, and reckons a second time, before the verdict, which is final.
-    fn decide_twice(
-        &self,
-        number: u64,
-        plan: &Selection,
-        writers: &Writers,
-        reach: &mut Reach<'_>,
-        collections: &Collections,
-    ) -> Result<Decided, RepositoryError> {
-        let decided = self.decide(number, plan, writers, reach, collections)?;
-        // Otherwise no arena is touched.
-        if decided.is_marked {
-            let is_swept = |arena| is_swept(collections, reach, arena);
-            let reckoned = self.reckon(&decided.verdict, &is_swept);
-            let unread = reckoned.map_err(|error| of_unsure_wish(error, collections))?;
-            unread.map_or(Ok(()), |unread| Err(RepositoryError::from(unread)))?;
-        }
-        Ok(decided)
-    }
-
-    /// C6 and C7: reads the wishes again, *then* lists the snapshots, *then* the arenas. What of
-    /// the plan no snapshot reaches goes.
-    fn decide(
-        &self,
-        number: u64,
-        plan: &Selection,
-        writers: &Writers,
-        reach: &mut Reach<'_>,
-        collections: &Collections,
-    ) -> Result<Decided, RepositoryError> {
-        let wishes = Wishes::read(self.repository)?;
-        let going: HashSet<SnapshotId> = plan.snapshots.iter().map(|going| going.id).collect();
-        let goes = |snapshot| going.contains(&snapshot) && wishes.forget(snapshot);
-        let list = list_snapshots(self.repository)?;
-        let late = list.all().find(|snapshot| {
-            let was_seen =
-                writers.sessions.contains(&snapshot.id) || writers.snapshots.contains(&snapshot.id);
-            snapshot.seen < number && !was_seen
-        });
-        if let Some(late) = late {
-            let what = format!("snapshot {}", late.id.short());
-            let why = "the place that keeps the repository did not show its session".to_owned();
-            return Err(RepositoryError::NotCollectable { what, why });
-        }
-        let is_same = !reach.list_arenas(self.repository.backend(), collections)?;
-        let known = writers.sessions.iter().chain(&writers.snapshots).copied();
-        let known = known.chain(list.ids()).collect();
-        for id in unlisted(self.repository, &known, &reach.inventory, collections)? {
-            match read_snapshot(self.repository, id) {
-                // Committed since, by a writer that knows this plan.
-                Ok(snapshot) if snapshot.seen >= number => {}
-                Err(RepositoryError::Fenced { .. }) => {}
-                Err(RepositoryError::Backend(error)) if error.is_not_found() => {}
-                Err(error) if !error.is_damage() => return Err(error),
-                _ => return Err(not_listed(id)),
-            }
-        }
-        let snapshots = plan.snapshots.iter().filter(|going| goes(going.id)).cloned().collect();
-        let slots = plan.slots.clone();
-        let marked = self.mark_what_stays(reach, &list, &goes, collections);
-        let is_same = match marked {
-            // Nothing is condemned, so nothing has to be known for it.
-            Err(error) if slots.is_empty() && error.is_damage() => {
-                return Ok(Decided { verdict: Selection { snapshots, slots }, is_marked: false });
-            }
-            other => !other? && is_same,
-        };
-        if is_same {
-            return Ok(Decided { verdict: Selection { snapshots, slots }, is_marked: true });
-        }
-        let doomed = Doomed::of_plan(&slots, &reach.inventory);
-        let store = self.reader.store();
-        let bytes_max = self.repository.limits.plan_slots_bytes_max;
-        let slots = doomed.into_closed_sets(&mut reach.inventory, store, bytes_max, self.cancel)?;
-        Ok(Decided { verdict: Selection { snapshots, slots }, is_marked: true })
-    }
-
-    /// Marks what came since the plan; all that stays, if another process made it. Returns whether anything
-    /// was marked.
-    fn mark_what_stays(
-        &self,
-        reach: &mut Reach<'_>,
-        list: &SnapshotList,
-        goes: &dyn Fn(SnapshotId) -> bool,
-        collections: &Collections,
-    ) -> Result<bool, RepositoryError> {
-        let mut is_new = reach.mark(staying(list, goes)?)?;
-        reach.finish(&HashSet::new())?;
-        reach.refuse_hidden(|_| false)?;
-        let is_found = collections.open.is_some();
-        if is_found && reach.inventory.ids().any(|arena| collections.is_dead(arena)) {
-            // What came back may be what a repair commits a snapshot again with. Of all else, the plan has
-            // not condemned it.
-            let (repository, inventory) = (self.repository, &reach.inventory);
-            let found = find_lost(repository, &self.reader, inventory, &Silent, self.cancel)?;
-            for lost in &found.lost {
-                reach.mark_left(&lost.trees)?;
-                is_new = true;
-            }
-        }
-        Ok(is_new)
-    }
-
-    /// Whether snapshots are to be forgotten that a plan does not name.
-    fn more_is_wished(&self, plan: &Selection) -> Result<bool, RepositoryError> {
-        let named: HashSet<SnapshotId> = plan.snapshots.iter().map(|going| going.id).collect();
-        let list = list_snapshots(self.repository)?;
-        let is_more = |id: SnapshotId| list.wishes.forget(id) && !named.contains(&id);
-        Ok(list.ids().any(is_more))
-    }
-
-    /// Reckons a second time that no snapshot needs what a verdict removes, nor what earlier ones
-    /// removed, a late operation brought back, and a sweep takes.
-    fn reckon(
-        &self,
-        verdict: &Selection,
-        is_swept: &dyn Fn(ArenaId) -> bool,
-    ) -> Result<Option<Unread>, RepositoryError> {
-        let condemned = Condemned {
-            snapshots: verdict.snapshots.iter().map(|going| going.id).collect(),
-            slots: &verdict.slots,
-            objects: &|name| {
-                let goes = verdict.slots.0.get(&name.id) == Some(&ArenaSlots::All);
-                goes || is_swept(name.id)
-            },
-        };
-        reckon(self.repository, &condemned, self.monitor, self.cancel)
-    }
-
-    /// Reckons with a verdict that this process has not made; `kept` becomes those of its snapshots
-    /// that the owner keeps after all. If a snapshot needs something of what it removes, the
-    /// collection ends without removing that.
-    fn reckon_found(
-        &self,
-        number: u64,
-        verdict: &Selection,
-        kept: &mut HashSet<SnapshotId>,
-    ) -> Result<Option<Carried>, RepositoryError> {
-        let wishes = Wishes::read(self.repository)?;
-        let (stay, go): (Vec<Forgotten>, Vec<Forgotten>) =
-            verdict.snapshots.iter().cloned().partition(|going| wishes.keep_after_all(going.id));
-        kept.extend(stay.iter().map(|stays| stays.id));
-        let gone = Selection { snapshots: go, slots: verdict.slots.clone() };
-        let why = match self.reckon(&gone, &|_| false) {
-            Err(RepositoryError::Miscounted { snapshot, .. }) => format!(
-                "it would remove what snapshot {} needs: it was decided in another copy of this \
-                 repository, before the snapshot was taken back, or by a faulty program",
-                snapshot.short()
-            ),
-            // Only a later plan can name it, and there is none before this collection has ended.
-            Ok(Some(Unread { snapshot, why })) => format!(
-                "it may remove what snapshot {} needs, which is to be forgotten and cannot be read: {why}",
-                snapshot.short()
-            ),
-            Ok(None) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let message = format!("{why}. What it would remove of arenas stays");
-        let name = verdict_object(number);
-        let path = Some(Path::new(name.as_str()));
-        self.monitor.problem(Problem { severity: Severity::Warning, path, message: &message });
-        put_off(self.repository, number, verdict, kept, self.cancel).map(Some)
-    }
-
-    /// Ends a collection that must not remove anything: while a plan is open, no later wish can be
-    /// carried out. Returns false if another collector has decided.
-    fn call_off(&self, number: u64) -> Result<bool, RepositoryError> {
-        let (repository, store) = (self.repository, self.reader.store());
-        let (verdict, is_own) = create_verdict(repository, number, &Selection::default())?;
-        carry_out(repository, store, number, &verdict, &Way::whole(self.monitor, self.cancel))?;
-        Ok(is_own)
     }
 }

@@ -26,6 +26,7 @@ use strongroom_repository::{
 use descent::Descent;
 use remains::Remains;
 
+use crate::health::census::find_spoilt;
 use crate::reader::reader_of_everything;
 pub use same::reckon_same;
 
@@ -46,10 +47,13 @@ struct Absent {
     place: Location,
     /// The first snapshot that needs it.
     snapshot: SnapshotId,
+    /// One generation of the arena says that it is there, and another does not.
+    is_doubtful: bool,
 }
 
-/// A snapshot that is to be forgotten, though not yet, and of which it cannot be said whether it needs
-/// what is condemned: something of it cannot be read.
+/// A snapshot of which it cannot be said whether it needs what is condemned, because something of it cannot
+/// be read. It is to be forgotten, though not yet; or its object is rubbish, and a repair may commit it
+/// again.
 #[derive(Debug)]
 pub struct Unread {
     /// Its name.
@@ -65,8 +69,7 @@ impl From<Unread> for RepositoryError {
 }
 
 /// Checks that what is condemned is needed by no snapshot that stays, also of those that are to be
-/// forgotten later. Returns one of these if it cannot be said of it: then nothing may be removed either,
-/// until it is forgotten or can be read.
+/// forgotten later. Returns one of these if it cannot be said of it: then nothing may be removed either.
 ///
 /// # Errors
 ///
@@ -93,15 +96,21 @@ pub fn reckon(
         return Ok(unread);
     }
     for snapshot in &later {
-        let followed = descent.snapshot(snapshot);
-        match followed.and_then(|()| judge(descent.take_absent())) {
+        match descent.snapshot(snapshot) {
             Err(RepositoryError::NotCollectable { why, .. }) => {
                 return Ok(Some(Unread { snapshot: snapshot.id, why }));
             }
             other => other?,
         }
     }
-    Ok(None)
+    let absent = descent.take_absent();
+    let first = absent.values().map(|absent| absent.snapshot).min();
+    match (judge(absent), first) {
+        (Err(RepositoryError::NotCollectable { why, .. }), Some(snapshot)) => {
+            Ok(Some(Unread { snapshot, why }))
+        }
+        (judged, _) => judged.map(|()| None),
+    }
 }
 
 /// The arenas that lack something which a snapshot needs, as far as can be read: when they are there
@@ -122,6 +131,7 @@ pub fn arenas_in_need(
         descent.snapshot(snapshot)?;
     }
     let mut absent = descent.take_absent();
+    absent.retain(|_, absent| !absent.is_doubtful);
     if absent.is_empty() {
         return Ok(BTreeSet::new());
     }
@@ -148,10 +158,10 @@ struct Staying {
 fn staying(repository: &Repository, condemned: &Condemned<'_>) -> Result<Staying, RepositoryError> {
     let list = list_snapshots(repository)?;
     let stays = |id: SnapshotId| !condemned.snapshots.contains(&id);
-    let mut unread = None;
+    let (mut unread, spoilt) = (None, find_spoilt(repository, &list)?);
     let mut pass = |snapshot: SnapshotId, why: String| {
         let passed = Unread { snapshot, why };
-        match list.wishes.forget(snapshot) {
+        match list.wishes.forget(snapshot) || spoilt.contains(&snapshot) {
             true => unread = unread.take().or(Some(passed)),
             false => return Err(RepositoryError::from(passed)),
         }
@@ -198,8 +208,10 @@ fn judge(
             return;
         }
         if remains.holds(place) {
-            absent.remove(&fingerprint);
-            going.remove(&fingerprint);
+            if remains.is_in_all(place) {
+                absent.remove(&fingerprint);
+                going.remove(&fingerprint);
+            }
             return;
         }
         let goes = condemned.slots.contains(place) || (condemned.objects)(name);
@@ -217,10 +229,12 @@ fn judge(
     }
     // They were lost before. An arena that cannot be read may have them, and needs its bases.
     match remains.unreadable().min() {
-        Some((arena, why)) if !absent.is_empty() => Err(RepositoryError::NotCollectable {
-            what: format!("arena {arena}"),
-            why: why.to_owned(),
-        }),
+        Some((arena, why)) if absent.values().any(|absent| !absent.is_doubtful) => {
+            Err(RepositoryError::NotCollectable {
+                what: format!("arena {arena}"),
+                why: why.to_owned(),
+            })
+        }
         _ => Ok(()),
     }
 }

@@ -28,7 +28,7 @@ pub use send::create;
 
 use std::collections::HashSet;
 
-use strongroom_arena::ARENAS_FOLDER;
+use strongroom_arena::{ARENAS_FOLDER, ArenaName};
 use strongroom_backend::{Backend, ObjectInfo, ObjectName, Withheld};
 use strongroom_base::{Cancel, Monitor, Problem, Progress, Severity, SizeLimits};
 use strongroom_repository::objects::{COLLECTIONS_FOLDER, SNAPSHOTS_FOLDER};
@@ -62,6 +62,8 @@ pub struct CopyOutcome {
     pub conflicts: Vec<ObjectName>,
     /// Snapshots and key slots that only the target has.
     pub only_in_target: Vec<ObjectName>,
+    /// Further generations of arenas that were sent: the place has confirmed them.
+    pub new_generations: HashSet<ObjectName>,
 }
 
 /// Copies to a replica what it lacks.
@@ -176,6 +178,9 @@ impl Copy<'_> {
                 outcome.sent_bytes += bytes;
                 outcome.mended += u64::from(mended);
                 outcome.replaced += u64::from(replaced);
+                if ArenaName::of(&info.name).is_some_and(|name| name.generation > 0) {
+                    outcome.new_generations.insert(info.name.clone());
+                }
                 self.progress.bytes_stored += bytes;
                 if mended {
                     let message = "damaged here, and sent as its parity gives it";

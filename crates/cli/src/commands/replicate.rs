@@ -160,7 +160,9 @@ fn copy(
     let outcome = outcome?;
     let mut mirrored = None;
     if let Some(repository) = repository {
-        let plan = plan_mirror(repository, target)?;
+        let mut plan = plan_mirror(repository, target)?;
+        // The place has said just now that it has them.
+        plan.in_favour.retain(|info| !outcome.new_generations.contains(&info.name));
         let monitor = context.terminal.monitor(Words::objects("removed"));
         let removed = mirror(repository, target, &plan, &monitor, &context.cancel);
         monitor.finish();

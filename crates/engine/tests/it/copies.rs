@@ -1,7 +1,7 @@
 //! Two copies of one repository that were both used, and then brought together: there is no attack, and
 //! nothing that a snapshot of either needs may go.
 
-mod fronts;
+pub mod fronts;
 
 use std::sync::Arc;
 

@@ -150,9 +150,10 @@ fn not_now(arena: ArenaId, why: &str) -> RepositoryError {
 }
 
 /// Ends a collection that another program has decided, in this copy of the repository or in another,
-/// and that would remove what a snapshot needs: of all its arenas nothing is removed.
+/// and that would remove what a snapshot needs: nothing is removed of its arenas that is still there.
 pub fn put_off(
     repository: &Repository,
+    store: &ArenaStore,
     number: u64,
     verdict: &Selection,
     kept: &HashSet<SnapshotId>,
@@ -160,8 +161,15 @@ pub fn put_off(
 ) -> Result<Carried, RepositoryError> {
     let mut carried = Carried::default();
     remove_snapshots(repository, verdict, kept, &mut carried, cancel)?;
-    let arenas: BTreeSet<ArenaId> = verdict.slots.0.keys().copied().collect();
-    carried.arenas_put_off = arenas.len() as u64;
+    let listed = ListedArenas::list(repository.backend())?;
+    let is_left =
+        |(arena, slots): &(&ArenaId, &ArenaSlots)| match (listed.generations(**arena), slots) {
+            ([], _) => false,
+            ([only], slots) => **slots == ArenaSlots::All || !is_without(store, only.name, slots),
+            _ => true,
+        };
+    let arenas = verdict.slots.0.iter().filter(is_left).map(|(arena, _)| *arena).collect();
+    carried.arenas_put_off = BTreeSet::len(&arenas) as u64;
     finish_collection(repository, number, verdict, &arenas)?;
     Ok(carried)
 }
@@ -392,16 +400,17 @@ fn read_sources(
         };
         let repaired = envelope::repair(&object).map_err(|error| error.to_string());
         let opened = repaired.and_then(|object| {
-            let open = || -> Result<ReadSource, ArenaError> {
+            let open = || -> Result<Arena, ArenaError> {
                 let arena = store.open_arena_in(name, &object)?;
                 // Everyone who may read the front of a generation can put another object in its place that
                 // begins in the same way. In favour of such a one nothing is removed.
                 if sorted.genuine.len() > 1 {
                     arena.open_all(&object)?;
                 }
-                Ok(ReadSource { arena: Arc::new(arena), object: object.clone() })
+                Ok(arena)
             };
-            open().map_err(|error| error.to_string())
+            let arena = open().map_err(|error| error.to_string())?;
+            Ok(ReadSource { arena: Arc::new(arena), object })
         });
         match opened {
             Ok(source) => sources.push(source),

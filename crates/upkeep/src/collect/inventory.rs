@@ -67,6 +67,9 @@ pub struct Inventory {
     arenas: Vec<Holding>,
     /// The generations of those that exist in several: a slot is there if one of them holds it.
     several: HashMap<ArenaId, Vec<ArenaName>>,
+    /// Of these, the slots that each generation holds. One that begins as a true one, and holds nothing,
+    /// can be planted: what it alone claims to hold may be nowhere there.
+    in_all: HashMap<ArenaId, SlotBits>,
     /// A bit for each of their slots that nothing has named so far.
     unneeded: Vec<u64>,
     /// Slots that hold a chunk, of arenas with gaps; in others each slot does.
@@ -170,11 +173,15 @@ impl Inventory {
         for slot in present.iter() {
             self.unneeded[first_word + slot as usize / 64] |= 1 << (slot % 64);
         }
-        if has_gaps {
-            self.present.insert(id, present);
-        }
         if arenas.len() > 1 {
             self.several.insert(id, arenas.iter().map(|arena| arena.name()).collect());
+            let mut in_all = SlotBits::default();
+            let is_in_all = |slot: &u32| arenas.iter().all(|arena| arena.holds(*slot));
+            present.iter().filter(is_in_all).for_each(|slot| in_all.insert(slot));
+            self.in_all.insert(id, in_all);
+        }
+        if has_gaps {
+            self.present.insert(id, present);
         }
     }
 
@@ -241,6 +248,11 @@ impl Inventory {
     fn holds(&self, holding: &Holding, slot: u32) -> bool {
         let in_gap = || !self.present.get(&holding.name.id).is_some_and(|all| all.contains(slot));
         slot < holding.slots && !(holding.has_gaps && in_gap())
+    }
+
+    /// Whether every generation of an arena holds a chunk in this place, if one does.
+    pub fn is_in_all(&self, place: Location) -> bool {
+        self.in_all.get(&place.arena).is_none_or(|in_all| in_all.contains(place.slot))
     }
 
     /// Whether a place holds a chunk that something has named.

@@ -30,8 +30,8 @@ pub struct Reach<'r> {
     marked: HashSet<SnapshotId>,
     /// Trees and nodes that were gone into.
     known: PartMemo<()>,
-    /// Chunks that are not where a reference says, and the arena that it names; and deltas that lack a
-    /// base, with its arena.
+    /// Chunks that are not where a reference says, or not in all generations of that arena; and deltas that
+    /// lack a base. With each, the arena that is named.
     moved: HashMap<Fingerprint, ArenaId>,
     /// Those of them that no arena has whose summary could be read.
     unfound: HashMap<Fingerprint, ArenaId>,
@@ -215,7 +215,8 @@ impl<'r> Reach<'r> {
         if !self.given_up.is_empty() {
             self.given_up.remove(&chunk.fingerprint);
         }
-        if !self.inventory.need(place)? {
+        // What only some generations of its arena have may be in no other place than a further copy.
+        if !self.inventory.need(place)? || !self.inventory.is_in_all(place) {
             self.moved.insert(chunk.fingerprint, place.arena);
         }
         Ok(())

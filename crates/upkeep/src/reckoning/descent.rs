@@ -171,6 +171,9 @@ impl<'d> Descent<'d> {
                 return Err(RepositoryError::NotCollectable { what, why: why.to_owned() });
             }
             self.note_absent(chunk, snapshot);
+        } else if !self.remains.is_in_all(place) {
+            let doubtful = Absent { place, snapshot, is_doubtful: true };
+            self.absent.entry(chunk.fingerprint).or_insert(doubtful);
         }
         if role != (Role::Content { level: 0 }) {
             self.rest.push((role, *chunk));
@@ -179,8 +182,11 @@ impl<'d> Descent<'d> {
     }
 
     fn note_absent(&mut self, chunk: &ChunkRef, snapshot: SnapshotId) {
-        let absent = Absent { place: chunk.location, snapshot };
-        self.absent.entry(chunk.fingerprint).or_insert(absent);
+        let absent = Absent { place: chunk.location, snapshot, is_doubtful: false };
+        let noted = self.absent.entry(chunk.fingerprint).or_insert(absent);
+        if noted.is_doubtful {
+            *noted = absent;
+        }
     }
 
     /// Whether a chunk was read before in the same role; from now on it was.

@@ -1,7 +1,7 @@
 //! Which slots there will be, once what is condemned is gone.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use strongroom_arena::{ArenaError, ArenaName, ListedArenas, SlotRef};
 use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Monitor};
@@ -17,8 +17,13 @@ pub struct Remains {
     bits: Vec<u64>,
     /// The place in the list of the arena that was asked for last: the next is often the same.
     last: Cell<usize>,
-    /// Arenas of which a summary cannot be read, and why.
+    /// Arenas of which no summary can be read, and why.
     unreadable: BTreeMap<ArenaId, String>,
+    /// Those of which one generation can be read and another cannot, and why.
+    partly: BTreeMap<ArenaId, String>,
+    /// Places that one generation of an arena has, and another has not: one that begins as a true one, and
+    /// holds nothing, can be planted.
+    in_some: Places,
     /// Deltas with a base in one of those, and that arena.
     unsure: BTreeMap<Location, ArenaId>,
     /// Deltas that exist, and lack a base as soon as what is condemned is gone.
@@ -42,6 +47,8 @@ impl Remains {
             bits: Vec::new(),
             last: Cell::new(0),
             unreadable: BTreeMap::new(),
+            partly: BTreeMap::new(),
+            in_some: Places::default(),
             unsure: BTreeMap::new(),
             crippled: Places::default(),
             lacking: BTreeSet::new(),
@@ -51,22 +58,31 @@ impl Remains {
             cancel.check()?;
             let id = newest.name.id;
             monitor.working_on(newest.name.object().as_str().as_ref());
-            let mut there = SlotBits::default();
+            let (mut there, mut times) = (SlotBits::default(), HashMap::new());
+            let are_several = listed.generations(id).len() > 1;
             let stays = |name: ArenaName| !(condemned.objects)(name);
             let read = each_slot_of(reader, &listed, id, stays, |_, slot, entry| {
                 let place = Location { arena: id, slot };
                 if !condemned.slots.contains(place) {
                     there.insert(slot);
+                    if are_several {
+                        *times.entry(slot).or_insert(0) += 1;
+                    }
                     entry.bases.iter().for_each(|base| bases.insert(*base));
                 }
             });
-            let unread = match read {
+            match read {
                 Err(RepositoryError::Arena(error)) if error.is_unreadable() => {
-                    Some(error.to_string())
+                    remains.unreadable.insert(id, error.to_string());
                 }
-                other => other?,
-            };
-            remains.unreadable.extend(unread.map(|why| (id, why)));
+                other => {
+                    let Read { generations, unread } = other?;
+                    let in_some = times.into_iter().filter(|(_, times)| *times < generations);
+                    let places = in_some.map(|(slot, _)| Location { arena: id, slot });
+                    places.for_each(|place| remains.in_some.insert(place));
+                    remains.partly.extend(unread.map(|why| (id, why)));
+                }
+            }
             remains.arenas.push((id, remains.bits.len()));
             remains.bits.extend_from_slice(there.as_slots().0);
         }
@@ -102,10 +118,10 @@ impl Remains {
         })?;
         for (place, base) in deltas {
             self.lacking.insert(base.arena);
-            if self.unreadable.contains_key(&base.arena) {
-                self.unsure.insert(place, base.arena);
-            } else if exist.contains(base) {
+            if exist.contains(base) {
                 self.crippled.insert(place);
+            } else if self.why_unread(base.arena).is_some() {
+                self.unsure.insert(place, base.arena);
             }
             self.remove(place);
         }
@@ -115,6 +131,11 @@ impl Remains {
     /// Whether a place will hold a chunk that can be read.
     pub fn holds(&self, place: Location) -> bool {
         self.word_of(place).is_some_and(|word| self.bits[word] >> (place.slot % 64) & 1 != 0)
+    }
+
+    /// Whether every generation of its arena has what is in a place, if one has.
+    pub fn is_in_all(&self, place: Location) -> bool {
+        !self.in_some.contains(place)
     }
 
     /// Whether a place holds a delta that will lack a base because the base goes.
@@ -147,13 +168,19 @@ impl Remains {
 
     /// Why it cannot be said whether a place will hold a chunk that can be read.
     pub fn why_unreadable(&self, place: Location) -> Option<&str> {
-        let arena = self.unsure.get(&place).unwrap_or(&place.arena);
-        self.unreadable.get(arena).map(String::as_str)
+        match self.unsure.get(&place) {
+            Some(base) => self.why_unread(*base),
+            None => self.unreadable.get(&place.arena).map(String::as_str),
+        }
+    }
+
+    fn why_unread(&self, arena: ArenaId) -> Option<&str> {
+        self.unreadable.get(&arena).or_else(|| self.partly.get(&arena)).map(String::as_str)
     }
 
     /// Arenas of which a summary cannot be read, and why.
     pub fn unreadable(&self) -> impl Iterator<Item = (ArenaId, &str)> {
-        self.unreadable.iter().map(|(id, why)| (*id, why.as_str()))
+        self.unreadable.iter().chain(&self.partly).map(|(id, why)| (*id, why.as_str()))
     }
 }
 
@@ -176,15 +203,23 @@ pub fn each_slot(
     Ok(())
 }
 
+/// What was read of an arena.
+struct Read {
+    /// How many of its generations.
+    generations: usize,
+    /// Why another cannot be read, if one cannot.
+    unread: Option<String>,
+}
+
 /// The same for the generations of one arena that `wanted` names: a slot exists if any genuine one
-/// has it. Returns why one of them cannot be read, if others can.
+/// has it.
 fn each_slot_of(
     reader: &ChunkReader,
     listed: &ListedArenas,
     id: ArenaId,
     wanted: impl Fn(ArenaName) -> bool,
     mut look: impl FnMut(ArenaName, u32, SlotRef<'_>),
-) -> Result<Option<String>, RepositoryError> {
+) -> Result<Read, RepositoryError> {
     let store = reader.store();
     let sorted = store.sort_generations(listed.generations(id))?;
     let genuine = sorted.genuine;
@@ -216,7 +251,9 @@ fn each_slot_of(
     }
     match unread {
         Some(error) if are_read == 0 => Err(error.into()),
-        Some(error) => Ok(Some(error.to_string())),
-        None => Ok(among),
+        unread => {
+            let unread = unread.map(|error| error.to_string()).or(among);
+            Ok(Read { generations: are_read, unread })
+        }
     }
 }

@@ -82,6 +82,10 @@ impl Way<'_> {
         let look = |place: &dyn Backend| look_whole(place, &info.name, self.arena_bytes);
         match (look(self.source), look(self.target)) {
             (Ok((here, None)), Ok((there, _))) if here == there => Ok(Sent::Present),
+            (_, Err(error)) if error.is_withheld() => {
+                let why = error.withheld().unwrap_or(Withheld::Archived);
+                Ok(Sent::Withheld(why, error.to_string()))
+            }
             _ => self.send(info),
         }
     }

@@ -5,12 +5,13 @@
 use strongroom_arena::envelope::{self, HEADROOM, Identity};
 use strongroom_arena::format::FRAME_BYTES;
 use strongroom_arena::{ArenaContent, CacheLimits};
-use strongroom_testkit::RefusingBackend;
+use strongroom_repository::{ArenaSlots, Selection, SlotSets, create_plan, create_verdict};
+use strongroom_testkit::{RefusingBackend, noise};
 
 use super::*;
 
 /// The object of an arena with the same header, head and summary, and other blocks.
-fn with_other_blocks(repository: &Repository, name: ArenaName, object: &[u8]) -> Vec<u8> {
+pub fn with_other_blocks(repository: &Repository, name: ArenaName, object: &[u8]) -> Vec<u8> {
     let store = repository.arena_store(CacheLimits::default());
     let arena = store.open_arena_in(name, object).unwrap();
     let header = envelope::inspect(object).unwrap().header;
@@ -164,4 +165,59 @@ fn a_generation_that_cannot_be_read_today_is_not_counted_as_lost() {
         }
     }
     assert!(looked_at > 5);
+}
+
+/// A chunk that was lost and stored again: what claims to be its old place counts for nothing. The only good
+/// copy stays, though nothing names it there; and rubbish beside the arena stops no prune.
+#[test]
+fn a_front_is_no_place_of_a_chunk() {
+    for way in ["front", "rubbish", "verdict"] {
+        let world = World::bare(5540);
+        world.write("file", &noise(5540, 60_000));
+        let kept = (world.backup().snapshot.id, world.image());
+        let whole = world.objects.snapshot();
+        let names = whole.keys().filter_map(ArenaName::of);
+        let arena =
+            names.clone().find(|name| ArenaContent::of(name.id) == ArenaContent::Data).unwrap();
+        let mut object = whole[&arena.object()].clone();
+        let half = object.len() / 2;
+        object[2_000..half].fill(0x5c);
+        world.objects.replace(&arena.object(), &object).unwrap();
+        let plan = plan_repair(&*world.objects, &Silent, &Cancel::new()).unwrap();
+        let outcome = repair(&world.open(), &plan, &Silent, &Cancel::new()).unwrap();
+        assert_eq!((outcome.rescued, outcome.affected.len()), (1, 1), "{outcome:?}");
+        let healing = run(&world.open(), &options(&world.tree()), &Silent).unwrap().snapshot.id;
+        world.assert_holds(&world.open(), kept.0, &kept.1, "healed");
+        if way == "rubbish" {
+            let above = ArenaName { generation: 1 << 30, ..arena };
+            world.objects.create(&above.object(), &[0x5c; 16]).unwrap();
+        } else {
+            let forged = with_other_blocks(&world.open(), arena, &whole[&arena.object()]);
+            world.objects.create(&arena.object(), &forged).unwrap();
+            world.assert_holds(&world.open(), kept.0, &kept.1, "planted");
+        }
+        forget(&world.open(), &[healing]).unwrap();
+        if way == "verdict" {
+            // Of another copy, to which the healing backup never came.
+            let now = world.objects.snapshot();
+            let is_healing = |name: &ArenaName| {
+                let is_new = names.clone().all(|old| old.id != name.id);
+                is_new && ArenaContent::of(name.id) == ArenaContent::Data
+            };
+            let healing = now.keys().filter_map(ArenaName::of).filter(is_healing);
+            let slots = healing.map(|name| (name.id, ArenaSlots::All)).collect();
+            let verdict = Selection { snapshots: Vec::new(), slots: SlotSets(slots) };
+            assert!(create_plan(&world.open(), 1, &verdict).unwrap());
+            create_verdict(&world.open(), 1, &verdict).unwrap();
+        }
+        let all = PruneOptions { unused_percent_max: 0, ..PruneOptions::default() };
+        let outcome = prune(&world.open(), &all, &Silent, &Cancel::new()).unwrap();
+        assert_eq!(outcome.snapshots.len(), 1, "{way}");
+        assert_eq!(outcome.carried.arenas_put_off > 0, way == "verdict", "{way}");
+        world.assert_holds(&world.open(), kept.0, &kept.1, "pruned");
+        if way != "rubbish" {
+            let _ = world.objects.remove(&arena.object());
+            world.assert_holds(&world.open(), kept.0, &kept.1, "without what was planted");
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! An arena that is lost or damaged: what needs it stops a prune, and nothing else does.
 
 use strongroom_testkit::noise;
-use strongroom_upkeep::{Later, prune_later};
+use strongroom_upkeep::{Later, plan_repair, prune_later};
 
 use super::*;
 use crate::read_back::salvage;
@@ -318,5 +318,39 @@ fn what_is_to_be_forgotten_since_and_cannot_be_read_stops_no_prune() {
                 world.assert_holds(&world.open_over(place.clone()).unwrap(), *id, image, &what);
             }
         }
+    }
+}
+
+/// A verdict was not carried out, and then the object of a kept snapshot becomes rubbish: neither does the
+/// prune wait for the repair for ever, nor the repair for the prune.
+#[test]
+fn a_prune_and_a_repair_do_not_wait_for_each_other() {
+    let world = World::bare(48);
+    let mut made = Vec::new();
+    for version in 0..4 {
+        let own = world.tree().join("own");
+        let _ = std::fs::remove_dir_all(&own);
+        std::fs::create_dir_all(world.tree()).unwrap();
+        grow(&own, 480 + version, TREE);
+        made.push((world.backup().snapshot.id, world.image()));
+    }
+    forget(&world.open(), &[made[0].0]).unwrap();
+    let repository = world.open();
+    prune_later(&repository, &ALL, &Silent, &Cancel::new()).unwrap();
+    let plan = Collections::read(&repository).unwrap().open.unwrap();
+    assert!(!plan.selection.slots.is_empty());
+    create_verdict(&repository, plan.number, &plan.selection).unwrap();
+    let spoilt = strongroom_repository::snapshot_object(made[2].0);
+    world.objects.replace(&spoilt, &[0x5c; 16]).unwrap();
+    let error = collect(&repository).unwrap_err();
+    assert!(matches!(error, RepositoryError::NotCollectable { .. }), "{error}");
+    assert!(Collections::read(&repository).unwrap().open.is_none());
+    let mut plan = plan_repair(repository.backend(), &Silent, &Cancel::new()).unwrap();
+    plan_recovery(&repository, &mut plan, &Silent, &Cancel::new()).unwrap();
+    let outcome = repair(&repository, &plan, &Silent, &Cancel::new()).unwrap();
+    assert_eq!((outcome.recovered, outcome.recover_later.len()), (1, 0), "{outcome:?}");
+    collect(&repository).unwrap();
+    for (id, image) in &made[1..] {
+        world.assert_holds(&repository, *id, image, "after both");
     }
 }

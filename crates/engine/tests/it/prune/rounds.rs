@@ -336,8 +336,12 @@ fn what_has_no_room_in_a_plan_is_left_for_the_next() {
     // At once, one after the other.
     let mut history = History::new(29, &[0, 1, 2, 3, 4]);
     history.world.limits.plan_snapshots_bytes_max = 130;
+    let dry = PruneOptions { dry_run: true, ..ALL };
+    let shown = prune(&history.world.open(), &dry, &Silent, &Cancel::new()).unwrap();
     let outcome = collect(&history.world.open()).unwrap();
     assert_eq!(outcome.snapshots.len(), history.forgotten.len());
+    assert_eq!(shown.snapshots.len(), history.forgotten.len());
+    assert_eq!(shown.worth.unwrap().arenas_removed, outcome.carried.arenas_removed);
     history.check_done(&history.world.open(), "at once");
 }
 
