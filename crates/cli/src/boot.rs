@@ -15,8 +15,8 @@ use strongroom_access::{Nights, NightsOptions};
 use strongroom_catalog::Snapshot;
 use strongroom_machine::Description;
 use strongroom_machine::boot::{
-    BootError, BootNetwork, BootOptions, BootPlan, Qemu, QemuError, Running, SharedNetwork, plan,
-    plan_resume,
+    BootError, BootNetwork, BootOptions, BootPlan, FirmwareFolder, Qemu, QemuError, Running,
+    SharedNetwork, plan, plan_resume,
 };
 use strongroom_nbd::{Listener, Server, ServerOptions};
 use strongroom_repository::Repository;
@@ -190,9 +190,8 @@ pub fn prepare(
     };
     let nights = offer(context, repository.clone(), snapshot, &overlays)?;
     let (machine, disks) = choose(&nights, snapshot.id, path)?;
-    let firmware = run.path().join("firmware");
-    std::fs::create_dir(&firmware)?;
-    let description = describe(&repository, snapshot, &machine, &firmware)?;
+    let mut firmware = FirmwareFolder::create(run.path().join("firmware"))?;
+    let description = describe(&repository, snapshot, &machine, &mut firmware)?;
     let description = match description {
         Some(description) => description,
         None => {

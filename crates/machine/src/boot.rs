@@ -12,6 +12,7 @@ mod arguments;
 mod console;
 mod disks;
 mod emulator;
+mod firmware;
 mod guess;
 mod incoming;
 mod network;
@@ -27,6 +28,7 @@ use std::path::PathBuf;
 pub use arguments::plan;
 pub use console::Console;
 pub use emulator::{Qemu, QemuError};
+pub use firmware::{FIRMWARE_BYTES_MAX, FirmwareError, FirmwareFolder};
 pub use guess::guess;
 pub use network::{PrivateNetwork, Wire};
 pub use resume::{ResumeError, memory_file, plan_resume};
@@ -79,8 +81,8 @@ pub struct BootOptions {
     /// A folder of this start: sockets are made in it. Its path must be short, as paths of sockets
     /// have to be.
     pub folder: PathBuf,
-    /// The folder with the files of the firmware that are stored beside the description.
-    pub firmware: PathBuf,
+    /// The files of the firmware that are stored beside the description.
+    pub firmware: FirmwareFolder,
     /// The socket of the server of the disks.
     pub socket: PathBuf,
     /// Another size of memory than the description says.

@@ -1,22 +1,20 @@
 //! What a snapshot has of a machine: which machine is meant, its disks, its description and firmware.
 
 use std::io::Write;
-use std::path::Path;
 
 use strongroom_access::{Night, Nights};
 use strongroom_base::SnapshotId;
 use strongroom_catalog::Snapshot;
 use strongroom_engine::{EngineError, cat};
-use strongroom_machine::boot::{BootDisk, guess};
-use strongroom_machine::{DESCRIPTION_BYTES_MAX, Description, FirmwareFile};
+use strongroom_machine::boot::{
+    BootDisk, FIRMWARE_BYTES_MAX, FirmwareError, FirmwareFolder, guess,
+};
+use strongroom_machine::{DESCRIPTION_BYTES_MAX, Description};
 use strongroom_nbd::Exports;
 use strongroom_repository::{Repository, RepositoryError};
 
 use crate::exit::{CliError, Exit};
 use crate::terminal::printable_text;
-
-/// The longest file of a firmware.
-const FIRMWARE_BYTES_MAX: u64 = 256 << 20;
 
 /// The machine that a path means, and its disks.
 pub(super) fn choose(
@@ -78,7 +76,7 @@ pub(super) fn describe(
     repository: &Repository,
     snapshot: &Snapshot,
     machine: &str,
-    firmware: &Path,
+    firmware: &mut FirmwareFolder,
 ) -> Result<Option<Description>, CliError> {
     let stored = |name: &str| format!("/{machine}/machine/{name}").into_bytes();
     let mut json = Bounded { bytes: Vec::new(), bytes_max: DESCRIPTION_BYTES_MAX };
@@ -93,19 +91,24 @@ pub(super) fn describe(
         let hint = "`strongroom nbd` offers its disks to a QEMU that you start yourself";
         CliError::new(Exit::Failed, error.to_string(), hint)
     })?;
-    for FirmwareFile { name, .. } in description.files() {
-        if !strongroom_catalog::entry::is_valid_name(name.as_bytes()) {
+    for file in description.files() {
+        if !strongroom_catalog::entry::is_valid_name(file.name.as_bytes()) {
             continue;
         }
-        let mut file = Bounded { bytes: Vec::new(), bytes_max: FIRMWARE_BYTES_MAX };
-        match cat(repository, snapshot, &stored(name), &mut file) {
-            Ok(_) => std::fs::write(firmware.join(name), &file.bytes)?,
+        let mut content = Bounded { bytes: Vec::new(), bytes_max: FIRMWARE_BYTES_MAX };
+        match cat(repository, snapshot, &stored(&file.name), &mut content) {
+            Ok(_) => firmware.put(file, content.bytes).map_err(no_firmware)?,
             // The plan says what is used instead.
             Err(EngineError::Repository(RepositoryError::NoSuchPath { .. })) => {}
             Err(error) => return Err(error.into()),
         }
     }
     Ok(Some(description))
+}
+
+fn no_firmware(error: FirmwareError) -> CliError {
+    let hint = "`strongroom nbd` offers its disks to a QEMU that you start yourself";
+    CliError::new(Exit::Failed, error.to_string(), hint)
 }
 
 /// What its first disk suggests of a machine that has no description.

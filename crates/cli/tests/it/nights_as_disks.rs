@@ -301,3 +301,68 @@ fn a_machine_keeps_its_tpm() {
     interrupt(child).exits(0);
     assert!(!state.exists(), "nothing is left of a start");
 }
+
+/// The header of an image can name a file, which QEMU would open: the second kind for writing.
+#[test]
+fn a_stored_machine_opens_no_file_of_its_host() {
+    const CODE: &str = "/usr/share/seabios/bios-256k.bin";
+    let world = World::with_repository();
+    let (disk, secret) = (talking_disk(&world, "hello\r\n"), world.path("secret"));
+    let (code, variables) = (world.path("uefi-code.fd"), world.path("uefi-variables.fd"));
+    let json = world.path("machine.json");
+    fs::copy(CODE, &code).unwrap();
+    let file = |name: &str, format: &str| serde_json::json!({"name": name, "path": format!("/{name}"), "format": format});
+    let description = serde_json::json!({
+        "version": 1,
+        "machine": "pc",
+        "memory_bytes": 64 << 20,
+        "cpu": {"count": 1},
+        "firmware": {
+            "kind": "uefi",
+            "code": file("uefi-code.fd", "raw"),
+            "variables": file("uefi-variables.fd", "qcow2"),
+        },
+    });
+    fs::write(&json, serde_json::to_vec(&description).unwrap()).unwrap();
+    let content = vec![b'S'; 256 << 10];
+    let create = |more: &[&str]| {
+        fs::write(&secret, &content).unwrap();
+        let _ = fs::remove_file(&variables);
+        let path = variables.to_str().unwrap();
+        judge("qemu-img", &[&["create", "-q", "-f", "qcow2"], more, &[path, "256k"]].concat());
+        fs::write(&secret, &content).unwrap();
+        let vda = format!("vda={}", disk.display());
+        let with = [&json, &code, &variables].map(|path| ["--with", path.to_str().unwrap()]);
+        let words = [&["image", "backup", "vm1", &vda][..], &with.concat()].concat();
+        world.run(words).exits(0);
+    };
+    let boot = ["boot", "--no-kvm"];
+    let named = secret.display();
+    for option in [
+        vec!["-b", secret.to_str().unwrap(), "-F", "raw"],
+        vec!["-o", &format!("data_file={named},data_file_raw=on")],
+    ] {
+        create(&option);
+        let mut command = world.command(boot);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // QEMU runs for ever if it takes it.
+        let id = Pid::from_child(&child);
+        let begun = Stopwatch::start();
+        let run = std::thread::scope(|scope| {
+            let run = scope.spawn(|| World::finish(child));
+            while !run.is_finished() && begun.elapsed() < Duration::from_secs(60) {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            if !run.is_finished() {
+                kill_process(id, Signal::INT).unwrap();
+            }
+            run.join().unwrap()
+        });
+        run.exits(1).warns("uefi-variables.fd").warns("never opened");
+        assert_eq!(fs::read(&secret).unwrap(), content);
+    }
+    create(&[]);
+    let (child, line) = started(&world, &boot, "hello");
+    assert!(line.contains("hello"));
+    interrupt(child).exits(0);
+}

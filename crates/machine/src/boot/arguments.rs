@@ -162,12 +162,12 @@ impl Planning<'_> {
 
     fn uefi(&mut self, code: &FirmwareFile, variables: Option<&FirmwareFile>) {
         let stored = self.stored(code);
-        let stored_variables = variables.and_then(|file| Some((self.stored(file)?, file)));
+        let stored_variables = variables.and_then(|file| self.stored(file));
         let is_stored = stored.is_some();
         let here = UEFI_PLACES.iter().find(|(code, _)| Path::new(code).exists());
-        let (code_path, code_format) = match (stored, here) {
-            (Some(path), _) => (path, code.format.as_str()),
-            (None, Some((path, _))) => ((*path).to_owned(), "raw"),
+        let code_path = match (stored, here) {
+            (Some(path), _) => path,
+            (None, Some((path, _))) => (*path).to_owned(),
             (None, None) => {
                 let note = "it starts by UEFI, whose program is neither stored nor installed here \
                             (package ovmf)";
@@ -177,26 +177,22 @@ impl Planning<'_> {
         if !is_stored {
             self.notes.push(format!("its UEFI is not stored, and that of {code_path} is used"));
         }
-        self.add("-drive", flash(0, &code_path, code_format, true));
+        self.add("-drive", flash(0, &code_path, true));
         match (stored_variables, here) {
-            (Some((path, file)), _) => self.add("-drive", flash(1, &path, &file.format, false)),
+            (Some(path), _) => self.add("-drive", flash(1, &path, false)),
             (None, Some((_, empty))) if !is_stored => {
                 let copy = self.options.folder.join("uefi-variables");
                 if std::fs::copy(empty, &copy).is_ok() {
-                    self.add("-drive", flash(1, &copy.to_string_lossy(), "raw", false));
+                    self.add("-drive", flash(1, &copy.to_string_lossy(), false));
                 }
             }
             _ => {}
         }
     }
 
-    /// Where a file of the firmware is, if it is stored. Names that leave the folder are of none.
+    /// Where a file of the firmware is, if it is stored.
     fn stored(&self, file: &FirmwareFile) -> Option<String> {
-        if file.name.is_empty() || file.name.contains('/') || file.name.starts_with('.') {
-            return None;
-        }
-        let path = self.options.firmware.join(&file.name);
-        path.is_file().then(|| path.to_string_lossy().into_owned())
+        self.options.firmware.path_of(file)
     }
 
     /// Its TPM, if the state is stored and something can emulate it.
@@ -280,11 +276,11 @@ impl Planning<'_> {
     }
 }
 
-fn flash(unit: u32, path: &str, format: &str, is_read_only: bool) -> String {
+/// Always raw: of an image, QEMU would open what its header names.
+fn flash(unit: u32, path: &str, is_read_only: bool) -> String {
     let read_only = if is_read_only { "on" } else { "off" };
-    let format = if format == "qcow2" { "qcow2" } else { "raw" };
     let path = escaped(path);
-    format!("if=pflash,unit={unit},format={format},readonly={read_only},file={path}")
+    format!("if=pflash,unit={unit},format=raw,readonly={read_only},file={path}")
 }
 
 #[cfg(test)]

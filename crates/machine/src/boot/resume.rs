@@ -228,12 +228,8 @@ impl Resuming<'_> {
         let missing = || ResumeError::Firmware { path: path.to_owned() };
         let files = self.description.files();
         let of_path = |file: &&&FirmwareFile| file.path == path;
-        let FirmwareFile { name, .. } = files.iter().find(of_path).ok_or_else(missing)?;
-        if name.is_empty() || name.contains('/') || name.starts_with('.') {
-            return Err(missing());
-        }
-        let stored = self.options.firmware.join(name);
-        if stored.is_file() { Ok(stored.to_string_lossy().into_owned()) } else { Err(missing()) }
+        let file = files.iter().find(of_path).ok_or_else(missing)?;
+        self.options.firmware.path_of(file).ok_or_else(missing)
     }
 
     fn finish(mut self, typed: &[Argument<'_>]) -> BootPlan {

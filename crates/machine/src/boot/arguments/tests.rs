@@ -4,13 +4,14 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use super::*;
-use crate::boot::{BootNetwork, PrivateNetwork, SharedNetwork};
+use crate::boot::{BootNetwork, FirmwareFolder, PrivateNetwork, SharedNetwork};
 use crate::{Cpu, DiskBus, DiskDescription, NetworkDescription, Tpm};
 
 fn options(folder: &Path) -> BootOptions {
+    let firmware = tempfile::tempdir().unwrap();
     BootOptions {
         folder: folder.to_owned(),
-        firmware: folder.join("firmware"),
+        firmware: FirmwareFolder::create(firmware.path().join("none")).unwrap(),
         socket: folder.join("nbd"),
         memory_bytes: None,
         cpus: None,
@@ -133,16 +134,16 @@ fn nothing_known_is_a_small_machine() {
 #[test]
 fn firmware_that_is_stored_is_used_and_names_do_not_leave_its_folder() {
     let folder = tempfile::tempdir().unwrap();
-    let options = options(folder.path());
-    std::fs::create_dir(&options.firmware).unwrap();
-    std::fs::write(options.firmware.join("code.fd"), "").unwrap();
-    std::fs::write(options.firmware.join("vars.fd"), "").unwrap();
+    let mut options = options(folder.path());
+    options.firmware = FirmwareFolder::create(folder.path().join("firmware")).unwrap();
     std::fs::write(folder.path().join("outside"), "").unwrap();
     let file = |name: &str, format: &str| FirmwareFile {
         name: name.to_owned(),
         path: String::new(),
         format: format.to_owned(),
     };
+    options.firmware.put(&file("code.fd", "raw"), vec![]).unwrap();
+    options.firmware.put(&file("vars.fd", "raw"), vec![]).unwrap();
     let flashes = |code, variables| {
         let firmware = Firmware::Uefi { code, variables };
         let description = Description { firmware, ..Description::new() };
@@ -151,7 +152,7 @@ fn firmware_that_is_stored_is_used_and_names_do_not_leave_its_folder() {
     };
     let (stored, notes) = flashes(file("code.fd", "raw"), Some(file("vars.fd", "qcow2")));
     assert!(stored.contains("unit=0,format=raw,readonly=on,file="), "{stored}");
-    assert!(stored.contains("unit=1,format=qcow2,readonly=off,file="), "{stored}");
+    assert!(stored.contains("unit=1,format=raw,readonly=off,file="), "{stored}");
     assert_eq!(notes, "");
     let (other, notes) = flashes(file("../outside", "raw"), None);
     assert!(!other.contains("outside"), "{other}");

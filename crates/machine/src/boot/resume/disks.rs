@@ -83,8 +83,7 @@ impl Resuming<'_> {
             kept.0.iter().map(|(key, value)| format!("{key}={}", escaped(value))).collect();
         if kept.get("if") == Some("pflash") {
             let file = self.firmware(&path)?;
-            let format = if drive.get("format") == Some("qcow2") { "qcow2" } else { "raw" };
-            value.extend([format!("format={format}"), format!("file={}", escaped(&file))]);
+            value.extend(["format=raw".to_owned(), format!("file={}", escaped(&file))]);
         } else if let Some(export) = self.disks.exports.get(&path) {
             let socket = escaped(&self.disks.socket.to_string_lossy());
             value.extend([
@@ -124,12 +123,9 @@ impl Resuming<'_> {
             None => json!({"driver": "file", "filename": self.firmware(&path)?}),
         };
         let is_read_only = node.is_on("read-only") || node.is_on("readonly");
-        let format = match self.disks.exports.contains_key(&path) {
-            false if node.get("driver") == Some("qcow2") => "qcow2",
-            _ => "raw",
-        };
+        // Always raw: of an image, QEMU would open what its header names.
         let blockdev = json!({
-            "driver": format,
+            "driver": "raw",
             "node-name": name,
             "read-only": is_read_only,
             "discard": "unmap",

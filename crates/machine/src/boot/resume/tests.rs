@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::MemoryPart;
+use crate::boot::FirmwareFolder;
 
 fn description(arguments: &str) -> Description {
     let arguments: Vec<String> = arguments.split(' ').map(str::to_owned).collect();
@@ -12,10 +13,15 @@ fn description(arguments: &str) -> Description {
 }
 
 fn plan_of(description: &Description) -> Result<BootPlan, ResumeError> {
+    let parent = tempfile::tempdir().unwrap();
+    let mut firmware = FirmwareFolder::create(parent.path().join("firmware")).unwrap();
+    for file in description.files() {
+        firmware.put(&FirmwareFile { format: "raw".to_owned(), ..file.clone() }, vec![]).unwrap();
+    }
     let folder = Path::new("/run/boot");
     let options = BootOptions {
         folder: folder.to_owned(),
-        firmware: folder.join("firmware"),
+        firmware,
         socket: folder.join("nbd"),
         memory_bytes: None,
         cpus: None,
@@ -108,11 +114,27 @@ fn what_is_of_the_host_is_refused() {
         "-object memory-backend-file,id=other,size=16M,mem-path=x,share=on",
         "-readconfig x",
         "-drive file=/vm/other,if=virtio",
-        "-bios secret",
-        "-drive if=pflash,file=secret",
     ] {
         let refused = plan_of(&description(typed));
         assert!(refused.is_err(), "{typed}: {:?}", refused.unwrap().arguments);
+    }
+}
+
+/// Of an image, QEMU would open what its header names.
+#[test]
+fn firmware_is_the_stored_one_and_never_an_image() {
+    for typed in [
+        "-drive if=pflash,file=/vm/code,format=qcow2",
+        "-blockdev driver=file,node-name=f,filename=/vm/code -blockdev \
+         driver=qcow2,node-name=n,file=f -machine pc,pflash0=n",
+        "-bios /vm/code",
+    ] {
+        let all = arguments(typed);
+        assert!(all.contains("/firmware/") && !all.contains("/vm/code"), "{all}");
+        assert!(!all.contains("qcow2"), "{all}");
+        let mut unknown = description(typed);
+        unknown.firmware = crate::Firmware::default();
+        assert!(matches!(plan_of(&unknown), Err(ResumeError::Firmware { .. })), "{typed}");
     }
 }
 
