@@ -10,6 +10,7 @@ mod batch;
 mod behind;
 mod disk;
 mod dry;
+mod further_names;
 mod region;
 mod report;
 mod scope;
@@ -21,7 +22,7 @@ use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use batch::{Batch, Damaged, Making, NameIn, PendingFile, is_right};
+use batch::{Batch, Making, NameIn, NotBack, PendingFile, is_right};
 use behind::FlushedTarget;
 pub use disk::{DiskOutcome, disks_of, read_disk, restore_disk};
 pub use region::load_region;
@@ -162,7 +163,7 @@ pub fn restore(
             replaced: 0,
             lacks_room: false,
             unjoined: 0,
-            lost_linked: HashMap::new(),
+            not_back: HashMap::new(),
             uncleared: 0,
             progress,
             outcome: RestoreOutcome::default(),
@@ -255,8 +256,8 @@ struct Run<'r> {
     lacks_room: bool,
     /// Files with several names for which there was no room in the table.
     unjoined: u64,
-    /// Those of them of which something is lost, and what their recovered parts are called.
-    lost_linked: HashMap<NameIn, Vec<u8>>,
+    /// The first names of those of them that have not come back: further names are not linked.
+    not_back: HashMap<NameIn, NotBack>,
     /// Directories from which nothing was removed, as the snapshot does not hold all of them.
     uncleared: u64,
     progress: Progress,
@@ -448,7 +449,7 @@ impl Run<'_> {
         self.progress.files += 1;
         match made {
             Ok(problems) => problems.iter().for_each(|error| self.problem(error)),
-            Err(error) => self.not_made(&error),
+            Err(error) => self.cannot_make(parent, &entry, &error),
         }
         Ok(())
     }
@@ -484,7 +485,7 @@ impl Run<'_> {
             Ok(Existing::Other) => return Ok(Some(Making::Beside)),
             Ok(Existing::File(existing)) => existing,
             Err(error) => {
-                self.not_made(&error);
+                self.cannot_make(parent, entry, &error);
                 return Ok(None);
             }
         };
@@ -565,10 +566,10 @@ impl Run<'_> {
         }
         self.lacks_room |= batch.replaces_files() && written.problems.iter().any(is_full);
         written.problems.iter().for_each(|error| self.problem(error));
-        self.lost_linked.extend(written.damaged_linked);
+        self.not_back.extend(written.not_back);
         for (existing, new) in &batch.links {
-            if let Some(salvage) = self.lost_linked.get(existing).cloned() {
-                self.link_damaged(existing, &salvage, new);
+            if let Some(why) = self.not_back.get(existing).cloned() {
+                self.leave_name(existing, &why, new);
                 continue;
             }
             let linked = self.target.hard_link((existing.0, &existing.1), (new.0, &new.1));
@@ -585,27 +586,5 @@ impl Run<'_> {
         let closed = batch.closed.iter().map(|(directory, _)| *directory);
         closed.chain(batch.released).for_each(|directory| self.target.release(directory));
         Ok(())
-    }
-
-    /// Gives the recovered parts of a file another of its names, marked as the first is.
-    fn link_damaged(&mut self, first: &NameIn, salvage: &[u8], new: &NameIn) {
-        let mut linked = None;
-        for name in batch::damaged_names(&new.1) {
-            match self.target.link_to_free((first.0, salvage), (new.0, &name)) {
-                Ok(false) => continue,
-                Ok(true) => linked = Some(self.target.path_of(new.0, &name)),
-                Err(error) => self.problem(&error),
-            }
-            break;
-        }
-        let first = self.target.path_of(first.0, &first.1);
-        let path = self.target.path_of(new.0, &new.1);
-        self.damage(&Damaged {
-            why: format!("it is another name of {}", first.display()),
-            salvage: linked,
-            making: if path.symlink_metadata().is_ok() { Making::Beside } else { Making::Fresh },
-            path: path.clone(),
-        });
-        self.outcome.damaged.push(path);
     }
 }

@@ -58,10 +58,21 @@ pub struct Written {
     pub withheld: Vec<(PathBuf, String)>,
     /// Files of which something is lost.
     pub damaged: Vec<Damaged>,
-    /// Those of them that have further names, and what the recovered parts are called.
-    pub damaged_linked: HashMap<NameIn, Vec<u8>>,
+    /// Files with further names that have not come back: these names are not linked.
+    pub not_back: HashMap<NameIn, NotBack>,
     /// The last file, if its rest comes with the next batch.
     pub unfinished: Option<Unfinished>,
+}
+
+/// Why a file has not come back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotBack {
+    /// Something of it is lost in the repository; its recovered parts have this name, if any.
+    Damaged(Option<Vec<u8>>),
+    /// The place withholds something of it, and said this.
+    Withheld(String),
+    /// It could not be made, which was reported.
+    Failed,
 }
 
 /// A file of which something is lost in the repository.
@@ -105,7 +116,7 @@ struct Shared<'b> {
     open: Mutex<LruCache<u32, ()>>,
     problems: Mutex<Vec<TargetError>>,
     damaged: Mutex<HashMap<u32, String>>,
-    withheld: Mutex<Vec<(PathBuf, String)>>,
+    withheld: Mutex<HashMap<u32, String>>,
     /// The first failure that is no damage: it ends the restore.
     failure: Mutex<Option<EngineError>>,
     chunks_needed: AtomicU64,
@@ -187,6 +198,7 @@ impl<'b> Shared<'b> {
                 state.damaged.store(true, Ordering::Relaxed);
                 lock(&self.damaged).insert(0, why.clone());
             }
+            lock(&self.withheld).extend(begun.withheld.clone().map(|why| (0, why)));
         }
     }
 
@@ -313,9 +325,7 @@ impl<'b> Shared<'b> {
     /// restore may bring all of it.
     fn leave_out(&self, want: &Want, why: String) {
         if !self.states[want.file as usize].failed.swap(true, Ordering::Relaxed) {
-            let file = &self.batch.files[want.file as usize];
-            let path = self.target.path_of(file.directory, &file.name);
-            lock(&self.withheld).push((path, why));
+            lock(&self.withheld).insert(want.file, why);
         }
         self.count_down(want.file, 1);
     }
@@ -472,26 +482,36 @@ impl<'b> Shared<'b> {
     fn into_written(self) -> Written {
         let reasons = std::mem::take(&mut *lock(&self.damaged));
         let files = || self.batch.files.iter().zip(&self.states).zip(0_u32..);
-        let mut damaged = Vec::new();
-        let mut damaged_linked = HashMap::new();
+        let withheld_reasons = std::mem::take(&mut *lock(&self.withheld));
+        let (mut damaged, mut withheld) = (Vec::new(), Vec::new());
+        let mut not_back = HashMap::new();
         for ((file, state), number) in files().filter(|((file, _), _)| file.is_last) {
-            let Some(why) = reasons.get(&number).cloned() else { continue };
-            let salvage = lock(&state.salvage).clone();
-            if let Some(salvage) = salvage.clone().filter(|_| file.metadata.links > 1) {
-                damaged_linked.insert((file.directory, file.name.clone()), salvage);
-            }
             let path_of = |name: &[u8]| self.target.path_of(file.directory, name);
-            let (path, salvage) = (path_of(&file.name), salvage.map(|name| path_of(&name)));
-            damaged.push(Damaged { path, why, salvage, making: file.making });
+            let salvage = lock(&state.salvage).clone();
+            let why_not = if let Some(why) = reasons.get(&number).cloned() {
+                let (path, kept) = (path_of(&file.name), salvage.as_deref().map(path_of));
+                damaged.push(Damaged { path, why, salvage: kept, making: file.making });
+                NotBack::Damaged(salvage)
+            } else if let Some(why) = withheld_reasons.get(&number) {
+                withheld.push((path_of(&file.name), why.clone()));
+                NotBack::Withheld(why.clone())
+            } else if state.failed.load(Ordering::Relaxed) {
+                NotBack::Failed
+            } else {
+                continue;
+            };
+            if file.metadata.links > 1 {
+                not_back.insert((file.directory, file.name.clone()), why_not);
+            }
         }
         damaged.sort_by(|one, other| one.path.cmp(&other.path));
-        let mut withheld = std::mem::take(&mut *lock(&self.withheld));
         withheld.sort();
         let unfinished = files().find(|((file, _), _)| !file.is_last);
         let unfinished = unfinished.map(|((file, state), number)| Unfinished {
             directory: Some(file.directory),
             temporary: lock(&state.temporary).clone(),
             damaged: reasons.get(&number).cloned(),
+            withheld: withheld_reasons.get(&number).cloned(),
             opened: state.begun.load(Ordering::Relaxed),
             failed: state.failed.load(Ordering::Relaxed),
         });
@@ -500,7 +520,7 @@ impl<'b> Shared<'b> {
         Written {
             withheld,
             damaged,
-            damaged_linked,
+            not_back,
             unfinished,
             failed: failed as u64,
             bytes_written: self.bytes_written.into_inner(),

@@ -19,6 +19,7 @@ mod endings;
 mod faults;
 mod file_systems;
 mod forgetting;
+mod further_names;
 mod holds;
 mod hostile;
 mod images;

@@ -86,6 +86,14 @@ pub enum TargetError {
         /// The file.
         path: PathBuf,
     },
+    /// A further name of a file whose first name has not come back.
+    #[error("{path:?} is not restored: it is another name of {first:?}, which is not restored")]
+    FirstName {
+        /// The further name.
+        path: PathBuf,
+        /// The first one.
+        first: PathBuf,
+    },
     /// A file does not contain what was written to it.
     #[error(
         "{path:?} is not what was written to it ({wrong} wrong parts): check the disk, and restore \
@@ -141,6 +149,7 @@ impl TargetError {
             | Self::MountNotCleared { path }
             | Self::LinkInTheWay { path }
             | Self::Taken { path }
+            | Self::FirstName { path, .. }
             | Self::ReadsOtherwise { path, .. }
             | Self::Moved { path }
             | Self::NotSpecial { path } => path,

@@ -103,7 +103,8 @@ impl Target {
             TargetError::io("create the symbolic link", &self.path_of(directory, name), error)
         };
         let existing = self.make_way(&fd, &c_name, directory, FileType::Symlink)?;
-        let right = existing.is_some()
+        let is_link = |stat: &Statx| inode::kind_of(stat) == FileType::Symlink;
+        let right = existing.as_ref().is_some_and(is_link)
             && rustix::fs::readlinkat(&fd, &c_name, Vec::new())
                 .is_ok_and(|pointed| pointed.as_bytes() == target);
         if !right {
@@ -136,9 +137,10 @@ impl Target {
             _ => return Err(TargetError::NotSpecial { path: path() }),
         };
         let existing = self.make_way(&fd, &c_name, directory, kind)?;
-        let right = existing
-            .as_ref()
-            .is_some_and(|stat| device.is_none_or(|device| device == inode::device_number(stat)));
+        let right = existing.as_ref().is_some_and(|stat| {
+            inode::kind_of(stat) == kind
+                && device.is_none_or(|device| device == inode::device_number(stat))
+        });
         if !right {
             let number = device.map_or(0, |it| rustix::fs::makedev(it.major, it.minor));
             self.make_in_place(&fd, &c_name, existing.is_some(), |name| {
@@ -149,7 +151,8 @@ impl Target {
         self.apply_to_name(&fd, &c_name, directory, metadata)
     }
 
-    /// Gives another name to something of the target that is not a directory.
+    /// Gives another name to something of the target that is not a directory. What has that name goes
+    /// only when the link is made.
     pub fn hard_link(
         &self,
         existing: (DirectoryId, &[u8]),
@@ -160,7 +163,12 @@ impl Target {
         let failed =
             |error| TargetError::io("create the hard link", &self.path_of(new.0, new.1), error);
         let stat = inode::stat_at(from.as_fd(), &from_name).map_err(failed)?;
-        let existing = self.make_way(&to, &to_name, new.0, inode::kind_of(&stat))?;
+        let kind = inode::kind_of(&stat);
+        // No kernel links it: what has the name must not go for it.
+        if kind == FileType::Directory {
+            return Err(failed(Errno::ISDIR));
+        }
+        let existing = self.make_way(&to, &to_name, new.0, kind)?;
         let is_same = |other: &Statx| inode::InodeId::of(other) == inode::InodeId::of(&stat);
         if existing.as_ref().is_some_and(is_same) {
             return Ok(());
@@ -202,8 +210,10 @@ impl Target {
         let (fd, c_name) = self.place(directory, name)?;
         let path = self.path_of(directory, name);
         let existing = self.make_way(&fd, &c_name, directory, FileType::RegularFile)?;
-        if existing.is_some() {
-            if let Some(file) = self.open_in_place(&fd, &c_name) {
+        if let Some(stat) = existing {
+            // To open a device can do something already.
+            let is_file = inode::kind_of(&stat) == FileType::RegularFile;
+            if let Some(file) = is_file.then(|| self.open_in_place(&fd, &c_name)).flatten() {
                 let (file, stat) =
                     file.map_err(|error| TargetError::io("open for writing", &path, error))?;
                 return TargetFile::of_existing(file, path, stat, size);
@@ -255,7 +265,8 @@ impl Target {
         self.is_root_user || stat.stx_uid == rustix::process::geteuid().as_raw()
     }
 
-    /// Makes a name free, unless it has what is wanted, which is then returned.
+    /// What has a name: what is wanted, or what it may replace. A directory is removed, if that is
+    /// allowed. Anything else stays until what is wanted is made: that may fail.
     pub(super) fn make_way(
         &self,
         fd: &Arc<OwnedFd>,
@@ -267,17 +278,16 @@ impl Target {
         let failed = |error| TargetError::io("replace", &path(), error);
         let Some(stat) = self.stat(fd, name).map_err(failed)? else { return Ok(None) };
         match inode::kind_of(&stat) {
-            kind if kind == wanted => return Ok(Some(stat)),
             FileType::Directory if self.options.delete => {
                 remove::remove(fd.as_fd(), name, &self.kept, &path)?;
+                Ok(None)
             }
             FileType::Directory => {
                 let wanted = inode::kind_text(wanted);
-                return Err(TargetError::DirectoryInTheWay { path: path(), wanted });
+                Err(TargetError::DirectoryInTheWay { path: path(), wanted })
             }
-            _ => unlink(fd, name).map_err(failed)?,
+            _ => Ok(Some(stat)),
         }
-        Ok(None)
     }
 
     pub(super) fn stat(&self, fd: &OwnedFd, name: &CStr) -> Result<Option<Statx>, Errno> {

@@ -87,6 +87,24 @@ fn what_stands_in_the_way() {
 }
 
 #[test]
+fn what_has_a_name_stays_if_what_replaces_it_cannot_be_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::create_dir(path("directory")).unwrap();
+    fs::write(path("file"), "theirs").unwrap();
+    let target = open(folder.path(), true);
+    for result in [
+        target.create_symlink(TOP, b"file", &[b'x'; 5000], &metadata(0o600)).map(drop),
+        target.hard_link((TOP, b"directory"), (TOP, b"file")),
+        target.hard_link((TOP, b"nothing"), (TOP, b"file")),
+    ] {
+        assert!(matches!(result, Err(TargetError::Io { .. })), "{result:?}");
+        assert_eq!(fs::read(path("file")).unwrap(), b"theirs");
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing is left over");
+}
+
+#[test]
 fn links_inside_lead_nowhere() {
     let (folder, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     fs::write(outside.path().join("file"), "precious").unwrap();

@@ -62,6 +62,7 @@ pub struct Unfinished {
     pub(super) directory: Option<DirectoryId>,
     pub(super) temporary: Option<Vec<u8>>,
     pub(super) damaged: Option<String>,
+    pub(super) withheld: Option<String>,
     pub(super) opened: bool,
     pub(super) failed: bool,
 }

@@ -1,0 +1,134 @@
+//! Files with several names whose first name does not come back: what has the further names stays.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use strongroom_arena::{ArenaContent, ArenaName};
+use strongroom_backend::{Backend, ObjectName};
+use strongroom_base::{Cancel, SnapshotId};
+use strongroom_engine::{RestoreOptions, RestoreOutcome, restore};
+use strongroom_repository::{Repository, read_snapshot};
+use strongroom_testkit::damage::names_in;
+use strongroom_testkit::{Gives, Listener, Random, WithholdingBackend};
+
+use crate::restore::into;
+use crate::world::World;
+
+/// A tree with one file that has two names, and its content.
+fn linked(seed: u64) -> (World, SnapshotId, Vec<u8>) {
+    let world = World::bare(seed);
+    let mut content = vec![0; 300_000];
+    Random::new(seed).fill(&mut content);
+    fs::create_dir_all(world.tree()).unwrap();
+    fs::write(world.tree().join("a"), &content).unwrap();
+    fs::hard_link(world.tree().join("a"), world.tree().join("b")).unwrap();
+    let id = world.backup().snapshot.id;
+    (world, id, content)
+}
+
+/// A target in which `a` is old, and `b` is right and another file.
+fn target_of(world: &World, content: &[u8]) -> PathBuf {
+    let target = world.folder.path().join("target");
+    fs::create_dir(&target).unwrap();
+    fs::write(target.join("a"), "old").unwrap();
+    fs::write(target.join("b"), content).unwrap();
+    target
+}
+
+fn restored(
+    repository: &Repository,
+    id: SnapshotId,
+    options: &RestoreOptions,
+) -> (RestoreOutcome, Vec<String>) {
+    let listener = Listener::new();
+    let snapshot = read_snapshot(repository, id).unwrap();
+    let outcome = restore(repository, &snapshot, options, &listener, &Cancel::new()).unwrap();
+    let said = listener.problems().into_iter().map(|problem| format!("{problem:?}"));
+    (outcome, said.collect())
+}
+
+#[track_caller]
+fn is_as_it_was(target: &Path, content: &[u8], said: &[String]) {
+    assert_eq!(fs::read(target.join("a")).unwrap(), b"old", "{said:?}");
+    assert!(fs::read(target.join("b")).unwrap() == content, "b was right: {said:?}");
+    assert_eq!(fs::metadata(target.join("b")).unwrap().nlink(), 1);
+}
+
+fn is_data(name: &ObjectName) -> bool {
+    ArenaName::of(name).is_some_and(|arena| ArenaContent::of(arena.id) == ArenaContent::Data)
+}
+
+#[test]
+fn a_further_name_stays_if_the_first_is_withheld() {
+    let (world, id, content) = linked(7300);
+    let target = target_of(&world, &content);
+    let rule = |name: &ObjectName| if is_data(name) { Gives::Archived } else { Gives::All };
+    let place = Arc::new(WithholdingBackend::new(world.objects.clone(), rule));
+    let repository = world.open_over(place).unwrap();
+    let (outcome, said) = restored(&repository, id, &into(&world.tree(), &target));
+    is_as_it_was(&target, &content, &said);
+    let withheld: Vec<_> = outcome.withheld.iter().map(|(path, _)| path.clone()).collect();
+    assert_eq!(withheld, ["a", "b"].map(|name| target.join(name)));
+    assert_eq!(outcome.files_failed, 2);
+}
+
+#[test]
+fn a_further_name_stays_if_the_first_is_damaged() {
+    for (number, patch) in [false, true].into_iter().enumerate() {
+        let (world, id, content) = linked(7310 + number as u64);
+        let target = target_of(&world, &content);
+        for name in names_in(&world.objects.snapshot(), "arenas") {
+            if is_data(&name) {
+                world.objects.remove(&name).unwrap();
+            }
+        }
+        let mut options = into(&world.tree(), &target);
+        options.target.patch = patch;
+        let (outcome, said) = restored(&world.open(), id, &options);
+        assert_eq!(outcome.damaged, ["a", "b"].map(|name| target.join(name)), "{said:?}");
+        assert!(fs::read(target.join("b")).unwrap() == content, "b was right: {said:?}");
+        assert_eq!(fs::metadata(target.join("b")).unwrap().nlink(), 1);
+        if !patch {
+            is_as_it_was(&target, &content, &said);
+        }
+    }
+}
+
+/// A directory has the first name, and what is there may not be removed.
+#[test]
+fn a_further_name_stays_if_the_first_cannot_be_made() {
+    let kinds: [fn(&Path); 3] = [
+        |path| fs::write(path, "content").unwrap(),
+        |path| std::os::unix::fs::symlink("somewhere", path).unwrap(),
+        |path| {
+            let mode = rustix::fs::Mode::RUSR;
+            rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0)
+                .unwrap();
+        },
+    ];
+    for (number, make) in kinds.into_iter().enumerate() {
+        let world = World::bare(7320 + number as u64);
+        let (one, other) = (world.tree().join("a"), world.tree().join("b"));
+        fs::create_dir_all(world.tree()).unwrap();
+        make(&one);
+        rustix::fs::linkat(
+            rustix::fs::CWD,
+            &one,
+            rustix::fs::CWD,
+            &other,
+            rustix::fs::AtFlags::empty(),
+        )
+        .unwrap();
+        let id = world.backup().snapshot.id;
+        let target = world.folder.path().join("target");
+        fs::create_dir_all(target.join("a")).unwrap();
+        fs::write(target.join("b"), "theirs").unwrap();
+        let (outcome, said) = restored(&world.open(), id, &into(&world.tree(), &target));
+        assert!(target.join("a").is_dir());
+        assert_eq!(fs::read(target.join("b")).unwrap(), b"theirs", "{number}: {said:?}");
+        assert_eq!(outcome.files_failed, 2, "{said:?}");
+        assert!(said.iter().any(|said| said.contains("another name of")), "{said:?}");
+    }
+}
