@@ -81,6 +81,16 @@ pub enum EngineError {
         /// Why.
         error: std::io::Error,
     },
+    /// A folder of a snapshot holds more than any folder of regions of memory.
+    #[error(
+        "{} is no folder of regions: it holds more than 65536 files and folders, or paths of more than \
+         4096 bytes",
+        Printable::path(.path)
+    )]
+    NoRegions {
+        /// The folder.
+        path: PathBuf,
+    },
     /// Regions of memory changed each time that they were read.
     #[error(
         "{chunks} of the regions' chunks of 64 KiB changed while they were read the last time: what \
@@ -167,6 +177,7 @@ impl EngineError {
             | Self::BehindEnd { .. }
             | Self::Whereabouts(_)
             | Self::Output(_)
+            | Self::NoRegions { .. }
             | Self::Input(_) => ErrorKind::Other,
         }
     }

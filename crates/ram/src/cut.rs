@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use strongroom_base::Cancel;
 use strongroom_base::SnapshotId;
 use strongroom_catalog::Guarantee;
 use strongroom_cluster::{Epoch, FileName, StoredPart};
@@ -69,7 +70,8 @@ impl Keeper {
         if stored.paths != [folder.as_os_str().as_encoded_bytes()] {
             return Err(unfit("it is a snapshot of something else"));
         }
-        let regions = regions_of(&self.repository, &stored, folder.as_os_str().as_encoded_bytes())?;
+        let (folder, cancel) = (folder.as_os_str().as_encoded_bytes(), Cancel::new());
+        let regions = regions_of(&self.repository, &stored, folder, &cancel)?;
         let mut buckets = Vec::new();
         for region in regions {
             let is_about = region.path.file_name().is_some_and(|name| name == ABOUT_NAME);

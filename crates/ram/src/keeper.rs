@@ -262,7 +262,8 @@ impl Keeper {
             )));
         }
         let folder = bucket.path();
-        let regions = regions_of(&self.repository, &stored, folder.as_os_str().as_encoded_bytes())?;
+        let folder = folder.as_os_str().as_encoded_bytes();
+        let regions = regions_of(&self.repository, &stored, folder, cancel)?;
         let mut loading: Vec<(&String, &File, &StoredRegion)> = Vec::new();
         for region in &regions {
             let name = region.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();

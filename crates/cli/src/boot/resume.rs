@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use strongroom_base::units::bytes_text;
 use strongroom_catalog::Snapshot;
-use strongroom_engine::{EngineError, cat, load_region, memory_path, regions_of};
+use strongroom_engine::{EngineError, cat, load_region, memory_path, region_at};
 use strongroom_machine::boot::{BootError, ResumeError, Running, memory_file};
 use strongroom_machine::{Description, STATE_BYTES_MAX};
 use strongroom_repository::{Repository, RepositoryError};
@@ -84,14 +84,13 @@ impl LoadedMemory {
             let target = memory_file(self.folder(), &part.id).ok_or_else(missing)?;
             let path = memory_path(machine, &part.id);
             let path = path.as_os_str().as_encoded_bytes();
-            let found = regions_of(repository, snapshot, path)?;
-            let [region] = &found[..] else { return Err(missing()) };
+            let region = region_at(repository, snapshot, path)?.ok_or_else(missing)?;
             if region.content.stream_bytes() != part.bytes {
                 return Err(missing());
             }
             let mut options = File::options();
             let file = options.read(true).write(true).create_new(true).mode(0o600).open(&target)?;
-            let outcome = load_region(repository, region, &file, &monitor, &context.cancel)?;
+            let outcome = load_region(repository, &region, &file, &monitor, &context.cancel)?;
             if outcome.is_damaged() {
                 let message = format!("the memory of {} is damaged", printable_text(machine));
                 let hint = "`strongroom repair` may mend it; without --resume the machine starts from \

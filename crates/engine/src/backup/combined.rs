@@ -43,9 +43,9 @@ pub fn combine(
 ) -> Result<BackupOutcome, EngineError> {
     let mut files = Vec::new();
     for CombinedPart { snapshot, path } in parts {
-        files.extend(regions_of(repository, snapshot, bytes_of(path))?);
+        files.extend(regions_of(repository, snapshot, bytes_of(path), cancel)?);
         // Without marks, the next store reads all of it.
-        match regions_of(repository, snapshot, bytes_of(&marks_path(path))) {
+        match regions_of(repository, snapshot, bytes_of(&marks_path(path)), cancel) {
             Err(EngineError::Repository(RepositoryError::NoSuchPath { .. })) => {}
             marks => files.extend(marks?),
         }

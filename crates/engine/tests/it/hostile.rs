@@ -16,7 +16,7 @@ use strongroom_catalog::{
 };
 use strongroom_engine::{
     DiffOptions, DiffSide, DumpFormat, DumpPart, EngineError, FindPattern, RestoreOptions,
-    RestorePlace, backup, cat, diff, dump, find, restore,
+    RestorePlace, backup, cat, diff, dump, find, region_at, regions_of, restore,
 };
 use strongroom_repository::{ChunkReader, ChunkWriter, Repository, Session};
 use strongroom_source::TargetOptions;
@@ -377,4 +377,38 @@ fn replaced(
         }
     }
     tree(writer, &entries)
+}
+
+/// Directories in directories: `names` of them at each of the levels, all the same one below.
+fn nest(writer: &mut ChunkWriter<'_>, levels: usize, names: &[&str]) -> Recipe {
+    let hello = Recipe { depth: 0, refs: vec![ChunkRef::hole(5)] };
+    let bottom = tree(writer, &[file("region", hello)]);
+    (0..levels).fold(bottom, |below, _| {
+        let entries: Vec<_> = names.iter().map(|name| directory(name, below.clone())).collect();
+        tree(writer, &entries)
+    })
+}
+
+/// A region is looked for in what has no end, by depth or by breadth.
+#[test]
+fn regions_are_listed_of_no_endless_tree() {
+    let world = World::bare(96);
+    let repository = world.open();
+    for (levels, names) in [(100_000, &["d"][..]), (40, &["a", "b"]), (2000, &["long"])] {
+        let forged = forge(&repository, |writer| nest(writer, levels, names));
+        let found = regions_of(&repository, &forged, b"/", &within_a_minute());
+        let error = found.unwrap_err();
+        assert!(matches!(error, EngineError::NoRegions { .. }), "{levels}: {error}");
+        let at = regions_of(&repository, &forged, b"/nowhere", &Cancel::new());
+        assert!(at.is_err());
+        assert!(region_at(&repository, &forged, b"/").unwrap().is_none());
+    }
+    let forged = forge(&repository, |writer| nest(writer, 10, &["a", "b"]));
+    let found = regions_of(&repository, &forged, b"/", &Cancel::new()).unwrap();
+    assert_eq!(found.len(), 1024);
+    let path = found[0].path.as_os_str().as_encoded_bytes();
+    assert_eq!(region_at(&repository, &forged, path).unwrap().unwrap().path, found[0].path);
+    let cancel = Cancel::new();
+    cancel.cancel();
+    assert!(regions_of(&repository, &forged, b"/", &cancel).is_err());
 }

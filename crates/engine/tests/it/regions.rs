@@ -110,7 +110,7 @@ fn store(repository: &Repository, regions: &[Region]) -> RegionOutcome {
 
 #[track_caller]
 fn loaded(repository: &Repository, snapshot: &Snapshot, path: &str, before: &[u8]) -> Vec<u8> {
-    let regions = regions_of(repository, snapshot, path.as_bytes()).unwrap();
+    let regions = regions_of(repository, snapshot, path.as_bytes(), &Cancel::new()).unwrap();
     let [region] = &regions[..] else { panic!("{regions:?}") };
     assert_eq!(region.path, Path::new(path));
     let folder = tempfile::tempdir().unwrap();
@@ -214,7 +214,7 @@ fn regions_are_files_at_their_paths_and_marks_are_not_loaded() {
     let outcome = store(&repository, &regions);
     assert_eq!(outcome.backup.files_new, 3);
     assert_eq!(outcome.backup.snapshot.stats.files, 3, "marks are not counted");
-    let found = regions_of(&repository, &outcome.backup.snapshot, b"").unwrap();
+    let found = regions_of(&repository, &outcome.backup.snapshot, b"", &Cancel::new()).unwrap();
     let found: Vec<&[u8]> = found.iter().map(|one| one.path.as_os_str().as_bytes()).collect();
     assert_eq!(found, [&b"/a/b"[..], b"/a/c/b", b"/a-c/d/e"]);
     for (path, bytes) in paths.iter().zip(&contents) {
@@ -526,7 +526,7 @@ fn a_region_of_many_zeros_takes_no_memory() {
         outcome.backup.written.data_chunks, 3,
         "a chunk, its marks, and what they begin with"
     );
-    let found = regions_of(&repository, &outcome.backup.snapshot, b"/r").unwrap();
+    let found = regions_of(&repository, &outcome.backup.snapshot, b"/r", &Cancel::new()).unwrap();
     assert_eq!(found[0].content.stream_bytes(), 256 << 30);
 }
 

@@ -41,7 +41,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     let what = SnapshotArg::from(args.what);
     let snapshot = what.find(context, &repository, &args.narrowing)?;
     let exit = check_complete(context, &snapshot);
-    let regions = regions_of(&repository, &snapshot, &what.path)?;
+    let regions = regions_of(&repository, &snapshot, &what.path, &context.cancel)?;
     if regions.is_empty() {
         let place = format!("{}:{}", snapshot.id.short(), printable_bytes(&what.path));
         let hint = "`strongroom snapshots` shows which snapshots have regions of memory";

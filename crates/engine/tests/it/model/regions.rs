@@ -149,7 +149,12 @@ impl Model {
         let mut fired = 0;
         let outcome = self.troubled_counting("load", Needs::Full, &mut fired, |repository| {
             let snapshot = read_snapshot(repository, id)?;
-            let regions = regions_of(repository, &snapshot, path.as_os_str().as_encoded_bytes())?;
+            let regions = regions_of(
+                repository,
+                &snapshot,
+                path.as_os_str().as_encoded_bytes(),
+                &Cancel::new(),
+            )?;
             assert_eq!((regions.len(), &regions[0].path), (1, &path));
             load_region(repository, &regions[0], &target, &Silent, &Cancel::new())
         });

@@ -37,7 +37,10 @@ fn parts_of_snapshots_become_one() {
         assert_eq!((cut.stats.files, cut.guarantee), (3, Some(EXACT)));
         assert!(loaded(&repository, &cut, "/file/1/data", b"") == one);
         assert!(loaded(&repository, &cut, "/file/2/data", b"") == two);
-        assert!(regions_of(&repository, &cut, b"/z").is_err(), "it was not asked for");
+        assert!(
+            regions_of(&repository, &cut, b"/z", &Cancel::new()).is_err(),
+            "it was not asked for"
+        );
         // Who loads a bucket elsewhere goes on from the marks of the cut.
         let options = BackupOptions { parent: Some(cut.id), ..backup_options(&["/file/2/data"]) };
         let region = [Owned::new(&two).at("/file/2/data")];
