@@ -106,6 +106,56 @@ fn a_folder_of_regions_and_a_memfd_by_name() {
     assert_eq!(left, [Path::new(&half).join("heap")]);
 }
 
+/// The names come from a snapshot, and the links from another user of the folder.
+#[test]
+fn links_below_a_folder_that_is_loaded_into_are_not_followed() {
+    let (world, folder) = (World::with_repository(), shared());
+    fs::create_dir_all(folder.path().join("x/cron.d")).unwrap();
+    for name in ["x/cron.d/job", "y"] {
+        fs::write(folder.path().join(name), Random::new(1).noise(100_000)).unwrap();
+    }
+    let top = folder.path().display().to_string();
+    world.run(["ram", "store", &top]).exits(0);
+    let (target, outside) = (world.path("all"), world.path("outside"));
+    fs::create_dir_all(outside.join("cron.d")).unwrap();
+    fs::create_dir(&target).unwrap();
+    let into = target.to_str().unwrap();
+    for path in [format!("latest:{top}"), format!("latest:{top}/x")] {
+        let link = target.join(if path.ends_with("/x") { "cron.d" } else { "x" });
+        let leads = if path.ends_with("/x") { outside.join("cron.d") } else { outside.clone() };
+        std::os::unix::fs::symlink(&leads, &link).unwrap();
+        // One region goes below the folder, too.
+        world.run(["ram", "load", &path, into, "--overwrite"]).exits(1).warns("links in it");
+        assert_eq!(walk(&outside), [] as [PathBuf; 0], "{path}");
+        fs::remove_file(link).unwrap();
+    }
+    // Nor is the file itself, wherever it leads, also in place.
+    for (leads, exists) in [("nowhere", false), ("there", true)] {
+        let there = outside.join(leads);
+        if exists {
+            fs::write(&there, vec![0; 100_000]).unwrap();
+        }
+        for (place, words) in [
+            (target.join("y"), vec![format!("latest:{top}"), into.to_owned()]),
+            (folder.path().join("y"), vec![format!("latest:{top}/y")]),
+        ] {
+            let _ = fs::remove_file(&place);
+            std::os::unix::fs::symlink(&there, &place).unwrap();
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            let load = [&["ram", "load", "--overwrite"][..], &words].concat();
+            world.run(load).exits(1).warns("symbolic link, which is not followed");
+            assert_eq!(there.exists(), exists);
+            assert!(!exists || fs::read(&there).unwrap() == vec![0; 100_000]);
+        }
+    }
+    // A file that was typed is the user's.
+    let typed = world.path("typed");
+    std::os::unix::fs::symlink(outside.join("there"), &typed).unwrap();
+    let one = format!("latest:{top}/y");
+    world.run(["ram", "load", "--overwrite", &one, typed.to_str().unwrap()]).exits(0);
+    assert!(fs::read(outside.join("there")).unwrap() == Random::new(1).noise(100_000));
+}
+
 /// The files below a folder.
 fn walk(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());

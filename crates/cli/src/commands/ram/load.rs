@@ -1,12 +1,15 @@
 //! `strongroom ram load`
 
+mod place;
+
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{File, Permissions};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use rustix::fs::FileType;
 use serde_json::json;
 use strongroom_base::units::{bytes_text, counted, duration_text};
 use strongroom_catalog::Metadata;
@@ -17,6 +20,7 @@ use crate::exit::{CliError, Exit};
 use crate::progress::Words;
 use crate::snapshot_arg::{NarrowingArgs, SnapshotArg, check_complete};
 use crate::terminal::{path_json, printable, printable_bytes};
+use place::{Place, kind_of};
 
 /// Which regions are put back, and where.
 #[derive(Debug, Clone, clap::Args)]
@@ -50,12 +54,16 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     let base = Path::new("/").join(OsStr::from_bytes(&what.path));
     let mut targets = Vec::new();
     for region in &regions {
-        let path = match &args.target {
-            None => region.path.clone(),
-            Some(target) if regions.len() == 1 && !target.is_dir() => target.clone(),
+        let place = match &args.target {
+            None => {
+                Place::of_snapshot(&region.path).map_err(|error| no_folder(&region.path, &error))?
+            }
+            Some(target) if regions.len() == 1 && !target.is_dir() => {
+                Place::typed(target).map_err(|error| no_folder(target, &error))?
+            }
             Some(target) => below(target, &region.path, &base)?,
         };
-        targets.push(Target::open(path, region, args.overwrite)?);
+        targets.push(Target::open(place, region, args.overwrite)?);
     }
     let words = Words { new_and_known: Some(("written", "up to date")), ..Words::files("loaded") };
     let monitor = context.terminal.monitor(words);
@@ -90,23 +98,29 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     Ok(if is_damaged { Exit::Damaged } else { exit }.into())
 }
 
+fn no_folder(path: &Path, error: &std::io::Error) -> CliError {
+    let message = format!("cannot load into {}: {error}", printable(path));
+    CliError::new(Exit::Failed, message, "name a file in a folder that you may write to")
+}
+
 /// The place of a region in a folder, as it was below `base`. The folders on the way are made.
-fn below(folder: &Path, region: &Path, base: &Path) -> Result<PathBuf, CliError> {
+fn below(folder: &Path, region: &Path, base: &Path) -> Result<Place, CliError> {
     let rest = region.strip_prefix(base).unwrap_or(region);
     let rest =
         if rest.as_os_str().is_empty() { region.file_name() } else { Some(rest.as_os_str()) };
-    let path = folder.join(rest.unwrap_or_default());
-    let above = path.parent().unwrap_or(folder);
-    fs::create_dir_all(above).map_err(|error| {
-        let message = format!("cannot make the folder {}: {error}", printable(above));
-        CliError::new(Exit::Failed, message, "name a file, or a folder that you may write to")
-    })?;
-    Ok(path)
+    let rest = Path::new(rest.unwrap_or_default());
+    let rest = rest.strip_prefix("/").unwrap_or(rest);
+    Place::below(folder, rest).map_err(|error| {
+        let path = folder.join(rest);
+        let message = format!("cannot make the folders of {}: {error}", printable(&path));
+        let hint = "name a file, or a folder that you may write to; links in it are not followed";
+        CliError::new(Exit::Failed, message, hint)
+    })
 }
 
 /// Where a region is put back to.
 struct Target {
-    path: PathBuf,
+    place: Place,
     file: File,
     /// It did not exist before.
     is_new: bool,
@@ -116,39 +130,42 @@ struct Target {
 
 impl Target {
     /// Opens it, or makes it.
-    fn open(path: PathBuf, region: &StoredRegion, overwrite: bool) -> Result<Self, CliError> {
+    fn open(place: Place, region: &StoredRegion, overwrite: bool) -> Result<Self, CliError> {
         let failed = |why: String, hint: &str| {
-            let message = format!("cannot load into {}: {why}", printable(&path));
+            let message = format!("cannot load into {}: {why}", printable(place.path()));
             Err(CliError::new(Exit::Failed, message, hint))
         };
         let bytes = region.content.stream_bytes();
-        let mut options = OpenOptions::new();
-        // Of others it is none until all of it is there, and then by the rights that it had.
-        options.read(true).write(true).mode(0o600);
-        let is_new = match fs::metadata(&path) {
-            Ok(metadata) if !metadata.is_file() => {
+        let cannot = "name a file in a folder that you may write to";
+        let stat = match place.stat() {
+            Ok(stat) => stat,
+            Err(error) => return failed(error.to_string(), cannot),
+        };
+        let length = stat.as_ref().map_or(0, |stat| stat.st_size.cast_unsigned());
+        match stat.as_ref().map(kind_of) {
+            None | Some(FileType::RegularFile) => {}
+            Some(FileType::Symlink) => {
+                let hint = "remove it, or name the file that it leads to";
+                return failed("it is a symbolic link, which is not followed".to_owned(), hint);
+            }
+            Some(_) => {
                 return failed("it is no file".to_owned(), "name a file, or none for where it was");
             }
-            Ok(metadata) if metadata.len() > 0 && !overwrite => {
-                let hint = "name a new file, or write over it with --overwrite";
-                return failed("it exists".to_owned(), hint);
-            }
-            // A program that has mapped it would be killed where it is cut off.
-            Ok(metadata) if metadata.len() > 0 && metadata.len() != bytes => {
-                let why = format!("it has {} bytes, and the region {bytes}", metadata.len());
-                return failed(why, "remove it first, if no program uses it, or name another file");
-            }
-            Ok(_) => false,
-            Err(_) => {
-                options.create_new(true);
-                true
-            }
-        };
-        match options.open(&path) {
-            Ok(file) => Ok(Self { path, file, is_new, is_loaded: false }),
-            Err(error) => {
-                failed(error.to_string(), "name a file in a folder that you may write to")
-            }
+        }
+        if length > 0 && !overwrite {
+            let hint = "name a new file, or write over it with --overwrite";
+            return failed("it exists".to_owned(), hint);
+        }
+        // A program that has mapped it would be killed where it is cut off.
+        if length > 0 && length != bytes {
+            let why = format!("it has {length} bytes, and the region {bytes}");
+            return failed(why, "remove it first, if no program uses it, or name another file");
+        }
+        let is_new = stat.is_none();
+        // A new one is its owner's alone until all of it is there, and has the rights that it had.
+        match if is_new { place.create() } else { place.open() } {
+            Ok(file) => Ok(Self { place, file, is_new, is_loaded: false }),
+            Err(error) => failed(error.to_string(), cannot),
         }
     }
 
@@ -170,7 +187,7 @@ impl Target {
         if self.is_new {
             return error;
         }
-        let path = printable(&self.path);
+        let path = printable(self.place.path());
         error.with_hint(format!("{path} is partly loaded; the same command goes on from there"))
     }
 }
@@ -180,7 +197,7 @@ impl Drop for Target {
     fn drop(&mut self) {
         if self.is_new && !self.is_loaded {
             // Something else has failed, and is reported.
-            let _ = fs::remove_file(&self.path);
+            let _ = self.place.remove();
         }
     }
 }
