@@ -87,7 +87,10 @@ pub enum TargetError {
         path: PathBuf,
     },
     /// A further name of a file whose first name has not come back.
-    #[error("{path:?} is not restored: it is another name of {first:?}, which is not restored")]
+    #[error(
+        "{path:?} is not restored: it is another name of {}, which is not restored",
+        first.display()
+    )]
     FirstName {
         /// The further name.
         path: PathBuf,
