@@ -42,7 +42,7 @@ pub fn unpack(
         let message = format!("snapshot {id} holds more than an emulator");
         return Err(CliError::new(Exit::Failed, message, stored_alone));
     }
-    let folder = ScratchFolder::make(context, "emulator")?;
+    let folder = ScratchFolder::make(context)?;
     let root = folder.path().join("root");
     let options = RestoreOptions {
         path: Vec::new(),

@@ -177,14 +177,16 @@ pub fn prepare(
     purpose: &Purpose<'_>,
 ) -> Result<Prepared, CliError> {
     // Paths of sockets must be short.
-    let run = ScratchFolder::make_in_temporary("strongroom-boot")?;
+    let run = ScratchFolder::make_in_temporary(context)?;
+    // A killed start may have left the memory of a guest there.
+    ScratchFolder::sweep(context, Path::new(resume::SHARED_MEMORY));
     let (overlays, scratch) = match purpose.keep {
         Some(folder) => {
             make_folder(folder)?;
             (folder.to_owned(), None)
         }
         None => {
-            let scratch = ScratchFolder::make(context, "overlays")?;
+            let scratch = ScratchFolder::make(context)?;
             (scratch.path().to_owned(), Some(scratch))
         }
     };

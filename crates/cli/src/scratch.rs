@@ -1,26 +1,31 @@
-//! A folder of this run, for files that are needed no longer when it ends.
+//! A folder of this run, for files that are needed no longer when it ends. One that a killed run has
+//! left is removed by the next that makes its own beside it.
 
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use strongroom_base::{Monitor, OsEntropy};
+use strongroom_source::{Scratch, ScratchOwner, sweep_scratch};
 
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
+use crate::machine::host_name;
 use crate::terminal::printable;
 
-/// Names that are tried until one is free.
-const TRIES: u32 = 1000;
+/// What names begin with. Paths of sockets in such a folder must be short.
+const PREFIX: &str = "strongroom-run-";
 
 /// A folder that only its owner may enter. Dropping it removes it with all that is in it.
 #[derive(Debug)]
-pub struct ScratchFolder(PathBuf);
+pub struct ScratchFolder(Scratch);
 
 impl ScratchFolder {
     /// Makes one in the cache of this program, or else in the folder for temporary files.
-    pub fn make(context: &Context, purpose: &str) -> Result<Self, CliError> {
+    pub fn make(context: &Context) -> Result<Self, CliError> {
         let parent = context.cache().unwrap_or_else(std::env::temp_dir);
-        Self::make_in(&parent, purpose).map_err(|error| {
+        Self::make_in(context, &parent).map_err(|error| {
             let message = format!("cannot make a folder in {}: {error}", printable(&parent));
             let hint = "name another folder with --cache FOLDER, or make room there";
             CliError::new(Exit::Failed, message, hint)
@@ -28,51 +33,54 @@ impl ScratchFolder {
     }
 
     /// Makes one in the folder for temporary files, whose path is short.
-    pub fn make_in_temporary(purpose: &str) -> Result<Self, CliError> {
+    pub fn make_in_temporary(context: &Context) -> Result<Self, CliError> {
         let parent = std::env::temp_dir();
-        Self::make_in(&parent, purpose).map_err(|error| {
+        Self::make_in(context, &parent).map_err(|error| {
             let message = format!("cannot make a folder in {}: {error}", printable(&parent));
             CliError::new(Exit::Failed, message, "set TMPDIR to another folder")
         })
     }
 
     /// Makes one in another folder.
-    pub fn make_in(parent: &Path, purpose: &str) -> io::Result<Self> {
+    pub fn make_in(context: &Context, parent: &Path) -> io::Result<Self> {
+        Self::make_and_say(parent, &context.terminal.monitor_of_problems())
+    }
+
+    fn make_and_say(parent: &Path, monitor: &dyn Monitor) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
-        let process = std::process::id();
-        for number in 0..TRIES {
-            let path = parent.join(format!("{purpose}-{process}-{number}"));
-            match DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => return Ok(Self(path)),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Err(io::ErrorKind::AlreadyExists.into())
+        let owner = owner();
+        sweep_scratch(parent, &owner, monitor);
+        Ok(Self(Scratch::create(parent, &owner, &OsEntropy)?))
+    }
+
+    /// Removes what killed runs have left in a folder.
+    pub fn sweep(context: &Context, parent: &Path) {
+        sweep_scratch(parent, &owner(), &context.terminal.monitor_of_problems());
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
-        &self.0
+        self.0.path()
     }
 }
 
-impl Drop for ScratchFolder {
-    fn drop(&mut self) {
-        // What cannot be removed stays in a cache, which anyone may empty.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+fn owner() -> ScratchOwner {
+    let host = host_name();
+    let text = format!("scratch folder of a strongroom run\nhost {host:?}\n");
+    ScratchOwner::new(PREFIX, "run", text)
 }
 
 #[cfg(test)]
 mod tests {
+    use strongroom_base::Silent;
+
     use super::*;
 
     #[test]
     fn each_is_another_and_none_is_left() {
         let parent = tempfile::tempdir().unwrap();
-        let one = ScratchFolder::make_in(parent.path(), "boot").unwrap();
-        let other = ScratchFolder::make_in(parent.path(), "boot").unwrap();
+        let one = ScratchFolder::make_and_say(parent.path(), &Silent).unwrap();
+        let other = ScratchFolder::make_and_say(parent.path(), &Silent).unwrap();
         assert_ne!(one.path(), other.path());
         std::fs::write(one.path().join("file"), "x").unwrap();
         drop((one, other));

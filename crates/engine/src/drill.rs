@@ -27,13 +27,13 @@ use strongroom_repository::{
     ChunkReader, Collections, Drill, DrillVerdict, Repository, RepositoryError, SnapshotList,
     change_remark, list_snapshots,
 };
-use strongroom_source::{PathFilter, TargetOptions};
+use strongroom_source::{PathFilter, Scratch, TargetOptions, sweep_scratch};
 
 use crate::error::EngineError;
 use crate::restore::{RestoreOptions, RestoreOutcome, RestorePlace, restore};
 use compare::{Compared, Comparison, compare};
 use sample::{Sample, Wanted, take_sample};
-use scratch::{Owner, Scratch, free_bytes, sweep};
+use scratch::{free_bytes, owner};
 pub use verdict::{DrillFinding, FindingKind};
 use verdict::{Listener, Said, verdict_of};
 
@@ -147,14 +147,15 @@ pub fn drill(
     let entropy = &*repository.surroundings.entropy;
     let drawn = || u64::from_le_bytes(random_array(entropy));
     let start = options.seed.or_else(|| end_of_last(&list, snapshot)).unwrap_or_else(drawn);
-    let owner = Owner::new(&repository.config.id, &options.host);
-    sweep(&options.scratch, &owner, monitor);
+    let owner = owner(&repository.config.id, &options.host);
+    sweep_scratch(&options.scratch, &owner, monitor);
     let free = free_bytes(&options.scratch)?;
     let wanted = Wanted { path: &options.path, amount: options.amount, start, free };
     let sample = take_sample(repository, snapshot, &wanted, &reader, cancel)?;
     check_room(&sample, &options.scratch, free)?;
-    let scratch = Scratch::create(&options.scratch, &owner, entropy)?;
-    let sampled = Sampled { repository, snapshot, sample: &sample, folder: &scratch.path() };
+    let scratch = Scratch::create(&options.scratch, &owner, entropy)
+        .map_err(|error| EngineError::Scratch { folder: options.scratch.clone(), error })?;
+    let sampled = Sampled { repository, snapshot, sample: &sample, folder: scratch.path() };
     let tried = sampled.try_out(options, judge, monitor, cancel)?;
     let kept = match options.keep {
         true => Some(scratch.keep()),
@@ -220,7 +221,7 @@ fn check_room(sample: &Sample, folder: &Path, free: u64) -> Result<(), EngineErr
 }
 
 fn remove(scratch: Scratch, monitor: &dyn Monitor) {
-    let path = scratch.path();
+    let path = scratch.path().to_owned();
     if let Err(error) = scratch.remove() {
         let message = format!("the scratch folder of the drill is left over: {error}");
         let problem = Problem { severity: Severity::Warning, path: Some(&path), message: &message };

@@ -19,6 +19,7 @@ mod listing;
 pub mod memory;
 mod options;
 mod plan;
+mod scratch;
 mod sink;
 mod walk;
 mod xattr;
@@ -32,6 +33,7 @@ pub use filter::{FilterOptions, PathFilter, Verdict};
 pub use foreign::{Correction, Corrections, ForeignRoot};
 pub use inode::InodeId;
 pub use options::SourceOptions;
+pub use scratch::{Scratch, ScratchOwner, sweep_scratch};
 pub use sink::{
     Differences, DirectoryId, Existing, ExistingFile, Target, TargetError, TargetFile,
     TargetOptions,

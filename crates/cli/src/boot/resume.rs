@@ -20,7 +20,7 @@ use crate::scratch::ScratchFolder;
 use crate::terminal::{printable, printable_text};
 
 /// Where shared memory is on Linux.
-const SHARED_MEMORY: &str = "/dev/shm";
+pub const SHARED_MEMORY: &str = "/dev/shm";
 /// What must stay free beside it.
 const RESERVE: u64 = 256 << 20;
 
@@ -41,10 +41,10 @@ impl LoadedMemory {
         let has_room = |folder: &Path| room(folder).is_none_or(|room| room >= needed);
         let in_memory = Path::new(SHARED_MEMORY);
         let fits = has_room(in_memory) && free_memory().is_some_and(|free| free >= needed);
-        let shared = || ScratchFolder::make_in(in_memory, "strongroom-boot").ok();
+        let shared = || ScratchFolder::make_in(context, in_memory).ok();
         let folder = match fits.then(shared).flatten() {
             Some(folder) => folder,
-            None => ScratchFolder::make(context, "memory")?,
+            None => ScratchFolder::make(context)?,
         };
         if !has_room(folder.path()) {
             let (place, bytes) = (printable(folder.path()).to_string(), bytes_text(bytes));

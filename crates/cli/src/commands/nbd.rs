@@ -70,7 +70,7 @@ const REQUEST_BYTES_MAX: usize = 64 << 20;
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let repository = Arc::new(context.open_to_read(&args.replicas)?);
     let thrown_away = match (&args.overlay, args.writable) {
-        (None, true) => Some(ScratchFolder::make(context, "overlays")?),
+        (None, true) => Some(ScratchFolder::make(context)?),
         _ => None,
     };
     let overlays = thrown_away.as_ref().map(ScratchFolder::path).or(args.overlay.as_deref());

@@ -16,8 +16,11 @@ use crate::world::{Run, World};
 
 /// Starts the program, and reads until a line has this; returns that line.
 fn started(world: &World, words: &[&str], until: &str) -> (Child, String) {
-    let mut child =
-        world.command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    started_as(world.command(words), until)
+}
+
+fn started_as(mut command: Command, until: &str) -> (Child, String) {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.as_mut().unwrap()).lines().map(Result::unwrap);
     let found = lines.find(|line| line.contains(until));
     drop(lines);
@@ -243,6 +246,65 @@ fn a_machine_ends_with_the_program_that_started_it() {
         assert!(begun.elapsed() < Duration::from_secs(10), "QEMU runs on");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Scratch folders: of a start, of overlays, and of the memory of a guest.
+#[test]
+fn what_a_killed_run_has_left_is_removed_by_the_next() {
+    let world = World::with_repository();
+    let disk = talking_disk(&world, "hello\r\n");
+    world.run(["image", "backup", "vm1", &format!("vda={}", disk.display())]).exits(0);
+    let temporary = world.path("tmp");
+    fs::create_dir(&temporary).unwrap();
+    let command = |words: &[&str]| {
+        let mut command = world.command(words);
+        command.env("TMPDIR", &temporary);
+        command
+    };
+    let left = || {
+        let mut found = Vec::new();
+        let mut folders = vec![temporary.clone(), world.path("cache")];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+                match entry.file_name().to_str().unwrap().starts_with("strongroom-run-") {
+                    true => found.push(entry.path()),
+                    false if entry.file_type().unwrap().is_dir() => folders.push(entry.path()),
+                    false => {}
+                }
+            }
+        }
+        found
+    };
+    let socket = world.path("nbd");
+    let nbd = ["--json", "nbd", "--writable", "--socket", socket.to_str().unwrap()];
+    let boot = ["--json", "boot", "--no-kvm", "--memory", "64MiB"];
+    for (words, until, folders) in [(&nbd[..], "\"disk\"", 1), (&boot[..], "\"machine\"", 2)] {
+        let (mut child, _) = started_as(command(words), until);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let found = left();
+        // Each has its marker.
+        assert_eq!(found.len(), 2 * folders, "{words:?}: {found:?}");
+        // What lives is left alone.
+        let (child, _) = started_as(command(&boot), "\"machine\"");
+        let now = left();
+        assert!(now.len() == 4 && found.iter().all(|path| !path.exists()), "{found:?} {now:?}");
+        let (other, _) = started_as(command(&boot), "\"machine\"");
+        let run = interrupt(other).exits(0);
+        assert!(now.iter().all(|path| path.exists()), "{run:?}");
+        interrupt(child).exits(0);
+        assert_eq!(left(), [] as [PathBuf; 0]);
+    }
+    // Of a guest whose memory was being loaded.
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let memory = format!("/dev/shm/strongroom-run-{:016x}", std::process::id());
+    let (memory, marker) = (PathBuf::from(&memory), PathBuf::from(memory + ".owner"));
+    fs::create_dir(&memory).unwrap();
+    fs::write(memory.join("ram0"), "secrets").unwrap();
+    fs::write(&marker, format!("scratch folder of a strongroom run\nhost {host:?}\n")).unwrap();
+    let (child, _) = started_as(command(&boot), "\"machine\"");
+    interrupt(child).exits(0);
+    assert!(!memory.exists() && !marker.exists());
 }
 
 /// A machine with an emulated TPM: the state is stored with it, and is in the TPM of the machine that
