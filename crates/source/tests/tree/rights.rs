@@ -52,7 +52,12 @@ fn without_rights() {
     let program = root.join("program");
     fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
     mode(&program, 0o755);
-    for test in ["rights::walks", "rights::restores", "rights::passes_what_may_only_be_searched"] {
+    for test in [
+        "rights::walks",
+        "rights::restores",
+        "rights::passes_what_may_only_be_searched",
+        "rights::removes_what_a_killed_restore_has_left",
+    ] {
         let run = Command::new("setpriv")
             .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
             .arg(&program)
@@ -71,6 +76,30 @@ fn without_rights() {
 
 fn place() -> Option<PathBuf> {
     std::env::var_os(PLACE).map(PathBuf::from)
+}
+
+/// A file has its mode before it has its name.
+#[test]
+#[ignore = "run by without_rights, as another user"]
+fn removes_what_a_killed_restore_has_left() {
+    let Some(root) = place() else { return };
+    let folder = root.join("target/left");
+    fs::create_dir(&folder).unwrap();
+    // No process has such a number.
+    let path = |number: u32| folder.join(format!(".strongroom-restore-{}-{number}", 1 << 22 | 1));
+    for (number, mode) in [(0, 0o600), (1, 0o444), (2, 0o200)] {
+        fs::write(path(number), "a whole copy").unwrap();
+        fs::set_permissions(path(number), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let held = path(3);
+    fs::write(&held, "of a restore that lives").unwrap();
+    fs::set_permissions(&held, fs::Permissions::from_mode(0o444)).unwrap();
+    let holder = fs::File::open(&held).unwrap();
+    holder.lock().unwrap();
+    Target::open(&folder, TargetOptions::default()).unwrap();
+    let left: Vec<_> = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(left, [held]);
+    fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]
