@@ -24,8 +24,8 @@ impl Handed {
     ///
     /// # Errors
     ///
-    /// The descriptor is not open for reading, or the file is no regular one, one of the kernel's own,
-    /// or shorter.
+    /// The descriptor is not open for reading, or is open for appending; or the file is no regular one,
+    /// one of the kernel's own, or shorter.
     pub fn take(file: File, bytes: u64) -> io::Result<Self> {
         let flags = fcntl_getfl(&file)?;
         // A descriptor of O_PATH shows no access mode, and takes no right to be made.
@@ -35,6 +35,9 @@ impl Handed {
             OFlags::RDWR if is_open => true,
             _ => return Err(io::Error::other("its descriptor is not open for reading")),
         };
+        if is_writable {
+            refuse_appending(&file)?;
+        }
         let metadata = metadata_of(&file)?;
         if metadata.size < bytes {
             let message = format!("it has {} bytes, and {bytes} were announced", metadata.size);
@@ -65,12 +68,14 @@ impl Handed {
     ///
     /// # Errors
     ///
-    /// The descriptor is open for reading alone.
+    /// The descriptor is open for reading alone, or meanwhile for appending.
     pub fn writable(&self) -> io::Result<&File> {
-        match self.is_writable {
-            true => Ok(&self.file),
-            false => Err(io::Error::other("its descriptor is not open for writing")),
+        if !self.is_writable {
+            return Err(io::Error::other("its descriptor is not open for writing"));
         }
+        // The process that handed it over can change it at any time.
+        refuse_appending(&self.file)?;
+        Ok(&self.file)
     }
 
     /// Whether the process that handed it over can make it neither shorter nor longer.
@@ -93,12 +98,22 @@ impl Handed {
     }
 }
 
+/// Such a descriptor writes at the end of its file, and not where it is asked to.
+fn refuse_appending(file: &File) -> io::Result<()> {
+    match fcntl_getfl(file)?.contains(OFlags::APPEND) {
+        true => Err(io::Error::other(
+            "its descriptor is open for appending (O_APPEND), and writes nothing in its place",
+        )),
+        false => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
     use std::os::unix::fs::FileExt;
 
-    use rustix::fs::{MemfdFlags, Mode, SeekFrom, fcntl_add_seals, memfd_create};
+    use rustix::fs::{MemfdFlags, Mode, SeekFrom, fcntl_add_seals, fcntl_setfl, memfd_create};
 
     use super::*;
     use crate::memory::Memory;
@@ -131,6 +146,24 @@ mod tests {
         assert_eq!(read, [7; 100]);
         open(OFlags::RDWR).unwrap().writable().unwrap().write_all_at(&[8; 100], 0).unwrap();
         assert_eq!(fs::read(&path).unwrap(), [8; 100]);
+    }
+
+    /// Its writes would go to the end of the file.
+    #[test]
+    fn a_descriptor_that_appends_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("region");
+        fs::write(&path, [7; 100]).unwrap();
+        let open = |append| File::options().read(true).write(true).append(append).open(&path);
+        let error = Handed::take(open(true).unwrap(), 100).unwrap_err().to_string();
+        assert!(error.contains("O_APPEND"), "{error}");
+        // Or later, by the process that has the same descriptor.
+        let owner = open(false).unwrap();
+        let handed = Handed::take(owner.try_clone().unwrap(), 100).unwrap();
+        assert!(handed.writable().is_ok());
+        fcntl_setfl(&owner, OFlags::APPEND).unwrap();
+        let error = handed.writable().unwrap_err().to_string();
+        assert!(error.contains("O_APPEND"), "{error}");
     }
 
     /// What the kernel makes up when it is read may depend on the rights of who reads.
