@@ -324,16 +324,27 @@ impl Work<'_> {
 
     /// Sees that a part of the target is zeros; returns how many bytes had to be written.
     fn zero(&self, offset: u64, bytes: u64, buffer: &mut Vec<u8>) -> Result<u64, EngineError> {
-        static ZEROS: [u8; ZEROS_BYTES] = [0; ZEROS_BYTES];
         let end = (offset + bytes).min(self.existing);
         if offset >= end {
             return Ok(0);
         }
+        let range = offset..end;
+        let hole = self.huge.as_ref().map_or(range.clone(), |huge| huge.whole_pages(range));
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        if fallocate(self.target, flags, offset, end - offset).is_ok() {
-            return Ok(0);
+        if hole.is_empty()
+            || fallocate(self.target, flags, hole.start, hole.end - hole.start).is_err()
+        {
+            return self.write_zeros(offset..end, buffer);
         }
-        let (mut at, mut written) = (offset, 0);
+        Ok(self.write_zeros(offset..hole.start, buffer)?
+            + self.write_zeros(hole.end..end, buffer)?)
+    }
+
+    /// Writes zeros where there are none; returns how many bytes these were.
+    fn write_zeros(&self, range: Range<u64>, buffer: &mut Vec<u8>) -> Result<u64, EngineError> {
+        static ZEROS: [u8; ZEROS_BYTES] = [0; ZEROS_BYTES];
+        let Range { start: mut at, end } = range;
+        let mut written = 0;
         while at < end {
             self.cancel.check()?;
             let step = (end - at).min(ZEROS_BYTES as u64) as usize;
