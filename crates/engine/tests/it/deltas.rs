@@ -248,9 +248,10 @@ fn without_deltas_all_is_whole() {
 /// backup reads them again, which heals both snapshots, even if it had the index in its cache.
 #[test]
 fn a_lost_base_is_noticed_and_healed() {
-    for cached in [false, true] {
+    for (cached, is_far) in [(false, false), (true, false), (true, true)] {
         let world = empty_world(350);
         let world = if cached { world.with_cache() } else { world };
+        let world = world.far(is_far);
         let file = world.tree().join("file");
         fs::write(&file, noise(350, 300_000)).unwrap();
         let first = world.backup();

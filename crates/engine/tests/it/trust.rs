@@ -4,22 +4,24 @@ use std::fs;
 use std::sync::Arc;
 
 use strongroom_arena::{
-    ArenaBuilder, ArenaContent, ArenaName, ArenaSeed, BlockDraft, BlockSealer, CompressionLevel,
-    Finishing, Origin, Redundancy, StoredChunk, SummarySlot,
+    ArenaBuilder, ArenaContent, ArenaName, ArenaSeed, BlockDraft, BlockSealer, CacheLimits,
+    CompressionLevel, Finishing, Origin, Redundancy, StoredChunk, SummarySlot,
 };
 use strongroom_backend::{Backend, MemoryBackend, ObjectName};
-use strongroom_base::{Cancel, SeededEntropy, Silent};
+use strongroom_base::{Cancel, Location, SeededEntropy, Silent};
 use strongroom_catalog::Snapshot;
 use strongroom_engine::EngineError;
 use strongroom_repository::{
-    Repository, RepositoryError, Session, list_snapshots, snapshot_object,
+    ChunkIndex, Repository, RepositoryError, Session, list_snapshots, snapshot_object,
 };
 use strongroom_testkit::damage::names_in;
-use strongroom_testkit::{CallKind, Calls, FaultKind, FaultPlan, FaultyBackend, RefusingBackend};
+use strongroom_testkit::{
+    CallKind, Calls, FaultKind, FaultPlan, FaultyBackend, RefusingBackend, noise,
+};
 use strongroom_upkeep::{PruneOptions, forget, plan_repair, prune, repair};
 
 use crate::verify::check_all;
-use crate::world::{World, options, run};
+use crate::world::{ALL, World, options, run};
 
 fn sessions(objects: &MemoryBackend) -> usize {
     objects.list("sessions").unwrap().len()
@@ -119,13 +121,24 @@ fn plant(world: &World, repository: &Repository, content: &[u8]) {
 
 /// An arena, in a generation, that claims to hold this content and holds something else.
 fn lying_arena(repository: &Repository, content: &[u8], generation: u32) -> (ObjectName, Vec<u8>) {
+    arena_of(repository, &[(content, &vec![0x11; content.len()])], generation)
+}
+
+/// An arena, in a generation, of chunks that it claims to hold, each with what it holds instead.
+fn arena_of(
+    repository: &Repository,
+    chunks: &[(&[u8], &[u8])],
+    generation: u32,
+) -> (ObjectName, Vec<u8>) {
     let keys = repository.write_keys();
     let seed = ArenaSeed::draw(ArenaContent::Data, keys, &SeededEntropy::new(7));
-    let garbage = vec![0x11; content.len()];
     let mut draft = BlockDraft::new(0, 0);
-    draft.push(StoredChunk::Whole(&garbage));
-    let fingerprint = keys.naming.data.fingerprint(content);
-    let slots = vec![SummarySlot::of(fingerprint, StoredChunk::Whole(&garbage))];
+    let mut slots = Vec::new();
+    for (claimed, held) in chunks {
+        draft.push(StoredChunk::Whole(held));
+        let fingerprint = keys.naming.data.fingerprint(claimed);
+        slots.push(SummarySlot::of(fingerprint, StoredChunk::Whole(held)));
+    }
     let mut builder = ArenaBuilder::new(&seed, Vec::new(), 0);
     let mut sealer = BlockSealer::new(CompressionLevel::DEFAULT);
     builder.push(&sealer.seal(draft, seed.id, &seed.key), slots);
@@ -161,8 +174,8 @@ fn engine_07_a_rewritten_arena_of_another_copy_is_no_hit() {
 /// the cache knows what was in it.
 #[test]
 fn kept_p_e1_an_arena_that_the_medium_refuses_is_stored_again_by_the_next_backup() {
-    for all in [true, false] {
-        let world = World::new(196).with_cache();
+    for (all, is_far) in [(true, false), (false, false)] {
+        let world = World::new(196).with_cache().far(is_far);
         for file in 0..3 {
             fs::write(world.tree().join(format!("victim{file}")), [file; 3000]).unwrap();
         }
@@ -174,6 +187,7 @@ fn kept_p_e1_an_arena_that_the_medium_refuses_is_stored_again_by_the_next_backup
                 place.refuse(&name, 0..u64::MAX);
             }
         }
+        let place = world.seen(place);
         let repository = world.open_over(place.clone()).unwrap();
         let found = check_all(&repository);
         assert!(!found.faults.is_empty() && !found.is_sound(), "{found:?}");
@@ -182,12 +196,73 @@ fn kept_p_e1_an_arena_that_the_medium_refuses_is_stored_again_by_the_next_backup
     }
 }
 
+/// The blocks of the arenas of data are damaged where they are kept, beyond parity, and whole in what a
+/// machine keeps near. Once that was found, the machine relies on nothing of it: neither for chunks, nor
+/// for the bases of deltas.
+#[test]
+fn what_is_damaged_far_away_is_stored_again_though_it_is_whole_near() {
+    for is_edited in [false, true] {
+        let world = World::bare(198).with_cache().far(true);
+        let mut content = noise(198, 300_000);
+        world.write("victim", &content);
+        world.backup();
+        for name in names_in(&world.objects.snapshot(), "arenas").iter().filter(|it| is_of_data(it))
+        {
+            let mut object = world.objects.snapshot()[name].clone();
+            let blocks = object.len() / 8;
+            object[blocks..].fill(0x55);
+            world.objects.replace(name, &object).unwrap();
+        }
+        assert!(!check_all(&world.open()).affected.is_empty());
+        if is_edited {
+            content[100_000] ^= 1;
+            world.write("victim", &content);
+        }
+        let again = world.backup();
+        let stored = again.written.stored_bytes;
+        assert!(stored > 250_000, "what was lost is stored again: {:?}", again.written);
+        world.assert_holds(&world.open(), again.snapshot.id, &world.image(), "again");
+        let affected = check_all(&world.open()).affected;
+        assert!(affected.iter().all(|lost| lost.snapshot != again.snapshot.id), "{affected:?}");
+    }
+}
+
+/// What was found lost takes what rests on it with it: a verification that reads no block of a delta
+/// does not find it, and the next backup stores that chunk again too.
+#[test]
+fn a_delta_of_what_was_withdrawn_is_stored_again() {
+    for is_far in [false, true] {
+        let world = World::bare(199).with_cache().far(is_far);
+        let mut content = noise(199, 5000);
+        world.write("victim", &content);
+        world.backup();
+        let first = names_in(&world.objects.snapshot(), "arenas");
+        let base = first.iter().find(|name| is_of_data(name)).unwrap();
+        content[100] ^= 1;
+        world.write("victim", &content);
+        assert_eq!(world.backup().written.deltas, 1, "of data");
+        let repository = world.open();
+        let mut index = ChunkIndex::open(repository.cache_folder().as_deref()).unwrap();
+        let store = repository.arena_store(CacheLimits::default());
+        index.refresh(repository.backend(), &store, &Silent, &Cancel::new()).unwrap();
+        let arena = ArenaName::of(base).unwrap().id;
+        index.withdraw(&[Location { arena, slot: 0 }]);
+        index.flush(&Silent);
+        drop(index);
+        let again = world.backup();
+        assert_eq!((again.files_unchanged, again.files_changed), (0, 1));
+        assert_eq!(again.written.data_bytes, 5000, "{:?}", again.written);
+        world.objects.remove(base).unwrap();
+        world.assert_holds(&world.open(), again.snapshot.id, &world.image(), "without the base");
+    }
+}
+
 /// Engine 2: a chunk that is not what its fingerprint says is found by `verify --data`, withdrawn,
 /// and stored again by the next backup, which heals the snapshots that name it.
 #[test]
 fn a_chunk_that_is_not_what_it_says_heals() {
-    for by_repair in [false, true] {
-        let world = World::new(195).with_cache();
+    for (by_repair, is_far) in [(false, false), (true, false), (false, true), (true, true)] {
+        let world = World::new(195).with_cache().far(is_far);
         let repository = world.open();
         let content = [0x77; 3000];
         fs::write(world.tree().join("victim"), content).unwrap();
@@ -215,5 +290,33 @@ fn a_chunk_that_is_not_what_it_says_heals() {
             prune(&repository, &all, &Silent, &Cancel::new()).unwrap();
             world.assert_holds(&world.open(), poisoned, &image, "after a collection");
         }
+    }
+}
+
+/// Engine 2: what a repair left out of an arena is still in its block, until the arena is rewritten. No
+/// backup makes a delta of it: the file is stored again, and outlives the rewriting.
+#[test]
+fn what_a_repair_left_out_is_no_base() {
+    for is_far in [false, true] {
+        let world = World::bare(197).with_cache().far(is_far);
+        let repository = world.open();
+        let (victim, other, unneeded) = (noise(1, 3000), noise(2, 3000), noise(3, 3000));
+        let mut flipped = victim.clone();
+        flipped[1500] ^= 1;
+        let chunks: [(&[u8], &[u8]); 3] =
+            [(&victim, &flipped), (&other, &other), (&unneeded, &unneeded)];
+        let (name, object) = arena_of(&repository, &chunks, 0);
+        world.objects.create(&name, &object).unwrap();
+        world.write("victim", &victim);
+        world.write("other", &other);
+        assert_eq!(world.backup().written.data_chunks_new, 0, "all is believed to be there");
+        let plan = plan_repair(repository.backend(), &Silent, &Cancel::new()).unwrap();
+        let outcome = repair(&repository, &plan, &Silent, &Cancel::new()).unwrap();
+        assert_eq!(outcome.rescued, 1, "{outcome:?}");
+        let again = world.backup();
+        assert_eq!(again.written.data_chunks_new, 1, "it is stored again: {:?}", again.written);
+        let outcome = prune(&repository, &ALL, &Silent, &Cancel::new()).unwrap();
+        assert!(outcome.carried.arenas_rewritten > 0, "{outcome:?}");
+        world.assert_holds(&world.open(), again.snapshot.id, &world.image(), "after a rewriting");
     }
 }

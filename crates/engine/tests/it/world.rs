@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use strongroom_arena::{CacheLimits, CompressionLevel, Redundancy};
-use strongroom_backend::{Backend, MemoryBackend};
+use strongroom_backend::{Backend, MemoryBackend, Promises};
 use strongroom_base::{Cancel, Monitor, SeededEntropy, Silent, SizeLimits, SnapshotId};
 use strongroom_chunk::Limits;
 use strongroom_engine::{BackupOptions, BackupOutcome, EngineError, backup};
@@ -18,7 +18,7 @@ use strongroom_repository::{
 use strongroom_source::SourceOptions;
 use strongroom_testkit::damage::Objects;
 use strongroom_testkit::tree::{TreeOptions, grow, mutate};
-use strongroom_testkit::{Image, TickingClock};
+use strongroom_testkit::{Image, RecordingBackend, TickingClock};
 use strongroom_upkeep::PruneOptions;
 
 use crate::read_back::read_back;
@@ -55,6 +55,8 @@ pub struct World {
     pub tag_bytes: Option<usize>,
     /// Those of the repositories that it opens; the program's at first.
     pub limits: SizeLimits,
+    /// Whether its repository is on another machine.
+    is_far: bool,
     clock: Arc<TickingClock>,
     entropy: Arc<SeededEntropy>,
     _quiet: Option<MutexGuard<'static, ()>>,
@@ -140,6 +142,7 @@ impl World {
             cache: None,
             tag_bytes: None,
             limits: SizeLimits::DEFAULT,
+            is_far: false,
             clock: Arc::new(TickingClock::new()),
             entropy: Arc::new(SeededEntropy::new(seed)),
             _quiet: None,
@@ -153,6 +156,11 @@ impl World {
         std::fs::create_dir_all(&cache).unwrap();
         self.cache = Some(cache);
         self
+    }
+
+    /// Has its repository on another machine from now on, if so: then arenas are kept near.
+    pub fn far(self, is_far: bool) -> Self {
+        Self { is_far, ..self }
     }
 
     pub fn tree(&self) -> PathBuf {
@@ -190,7 +198,16 @@ impl World {
     }
 
     pub fn open(&self) -> Repository {
-        self.open_over(self.objects.clone()).unwrap()
+        self.open_over(self.seen(self.objects.clone())).unwrap()
+    }
+
+    /// A place as this world sees it.
+    pub fn seen(&self, place: Arc<dyn Backend>) -> Arc<dyn Backend> {
+        let promises = Promises { in_flight: 4, ..place.promises() };
+        match self.is_far {
+            true => Arc::new(RecordingBackend::new(place).promising(promises)),
+            false => place,
+        }
     }
 
     pub fn open_over(&self, backend: Arc<dyn Backend>) -> Result<Repository, RepositoryError> {

@@ -10,6 +10,8 @@
 //! of all. Deltas may have lost a base: those of an arena are checked when one of them is first
 //! relied on, and not before.
 
+mod bases;
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
@@ -252,16 +254,6 @@ impl ChunkIndex {
         Ok(vanished)
     }
 
-    /// A base of any delta may be gone.
-    fn check_deltas_again(&mut self) {
-        self.checked.get_mut().clear();
-        for ordinal in 0..self.arenas.len() {
-            if self.arenas.existing(ordinal).is_some_and(|covered| covered.has_deltas) {
-                self.arenas.update(ordinal, |covered| covered.is_unchecked = true);
-            }
-        }
-    }
-
     /// Drops the records of what is gone if they are a quarter of all or more: this writes all others
     /// again.
     fn drop_gone_records(&mut self) -> Result<(), IndexError> {
@@ -298,7 +290,7 @@ impl ChunkIndex {
         let mut usable = Vec::new();
         for (slot, entry) in arena.slots() {
             if entry.fingerprint != Fingerprint::ZERO {
-                match are_there(entry.bases, listed, store, &self.collections) {
+                match self.are_there(entry.bases, listed, store) {
                     Err(RepositoryError::Arena(error)) if self.notes_withheld(arena.id, &error) => {
                         return Ok(false);
                     }
@@ -481,9 +473,8 @@ impl ChunkIndex {
         location: Location,
         store: &ArenaStore,
     ) -> Result<bool, RepositoryError> {
-        let Some(ordinal) = self.arenas.find(location.arena) else { return Ok(false) };
         if !self.is_trusted(location.arena)
-            || self.orphans.contains(&(ordinal, location.slot))
+            || self.is_withdrawn(location)
             || self.excludes(location)
         {
             return Ok(false);
@@ -502,7 +493,7 @@ impl ChunkIndex {
         if self.is_trusted(location.arena) {
             return self.is_present(fingerprint, location, store);
         }
-        if !self.exists(location.arena) || self.excludes(location) {
+        if !self.exists(location.arena) || self.is_withdrawn(location) || self.excludes(location) {
             return Ok(false);
         }
         let arena = match store.arena(location.arena) {
@@ -516,9 +507,7 @@ impl ChunkIndex {
             return Ok(false);
         }
         for base in slot.bases {
-            let is_whole =
-                |slot: SlotRef<'_>| slot.fingerprint != Fingerprint::ZERO && slot.bases.is_empty();
-            if self.excludes(*base) || !self.is_slot(*base, store, is_whole)? {
+            if !self.is_whole_there(*base, store)? {
                 return Ok(false);
             }
         }
@@ -558,54 +547,6 @@ impl ChunkIndex {
         }
     }
 
-    /// True unless a slot of an arena that exists is a delta of which a base is gone, or about to go.
-    fn has_bases(&self, place: Location, store: &ArenaStore) -> Result<bool, RepositoryError> {
-        let Some(ordinal) = self.arenas.find(place.arena) else { return Ok(false) };
-        if !self.arenas.existing(ordinal).is_some_and(|covered| covered.is_unchecked) {
-            return Ok(true);
-        }
-        if let Some(orphans) = self.checked.borrow().get(&ordinal) {
-            return Ok(orphans.as_ref().is_some_and(|orphans| !orphans.contains(&place.slot)));
-        }
-        let orphans = self.find_orphans(place.arena, store)?;
-        let has_bases = orphans.as_ref().is_some_and(|orphans| !orphans.contains(&place.slot));
-        self.checked.borrow_mut().insert(ordinal, orphans);
-        Ok(has_bases)
-    }
-
-    /// The slots of an arena that are deltas and lack a base; `None` if its summary cannot be read.
-    fn find_orphans(
-        &self,
-        id: ArenaId,
-        store: &ArenaStore,
-    ) -> Result<Option<HashSet<u32>>, RepositoryError> {
-        let arena = match store.arena(id) {
-            Ok(arena) => arena,
-            Err(error) if error.is_unreadable() => return Ok(None),
-            Err(error) if self.notes_withheld(id, &error) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
-        let mut orphans = HashSet::new();
-        for (slot, entry) in arena.slots() {
-            for base in entry.bases {
-                let is_whole = |slot: SlotRef<'_>| {
-                    slot.fingerprint != Fingerprint::ZERO && slot.bases.is_empty()
-                };
-                let is_there = self.is_trusted(base.arena)
-                    && !self.excludes(*base)
-                    && self.is_slot(*base, store, is_whole)?;
-                // Whether it is there is known when it can be read: that is no orphan to remember.
-                if !is_there && self.withheld.borrow().found.contains_key(&base.arena) {
-                    return Ok(None);
-                }
-                if !is_there {
-                    orphans.insert(slot);
-                }
-            }
-        }
-        Ok(Some(orphans))
-    }
-
     /// Whether an error says that the place withholds an arena, which is noted then.
     fn notes_withheld(&self, id: ArenaId, error: &ArenaError) -> bool {
         let Some(why) = error.withheld() else { return false };
@@ -640,37 +581,6 @@ impl ChunkIndex {
         );
         monitor.problem(Problem { severity: Severity::Warning, path: None, message: &message });
         withheld.said = withheld.found.len();
-    }
-
-    /// Leaves out slots that do not hold what their summaries say, until their arenas are
-    /// rewritten: the next backup stores those chunks again.
-    pub fn withdraw(&mut self, wrong: &[Location]) {
-        for place in wrong {
-            let ordinal = self.arenas.find(place.arena);
-            self.orphans.extend(ordinal.map(|ordinal| (ordinal, place.slot)));
-        }
-    }
-
-    /// Leaves out arenas of which nothing can be read, not even which chunks they have: the next backup
-    /// asks each again, and stores again what was in it if it still cannot be read.
-    pub fn withdraw_arenas(&mut self, unreadable: &[ArenaId]) {
-        for id in unreadable {
-            if let Some(ordinal) = self.arenas.find(*id) {
-                self.arenas.update(ordinal, |covered| covered.exists = false);
-            }
-        }
-        if !unreadable.is_empty() {
-            self.check_deltas_again();
-        }
-    }
-
-    /// What was found out about deltas in this session need not be found out again.
-    fn note_checked(&mut self) {
-        for (ordinal, orphans) in std::mem::take(self.checked.get_mut()) {
-            let Some(orphans) = orphans else { continue };
-            self.arenas.update(ordinal, |covered| covered.is_unchecked = false);
-            self.orphans.extend(orphans.into_iter().map(|slot| (ordinal, slot)));
-        }
     }
 
     /// Commits what was inserted. A failure to write a cache is reported and costs nothing else.
@@ -714,34 +624,6 @@ pub fn whole_arena(
         return Err(ArenaError::Damaged { arena: id, what: "it is too short".to_owned() });
     }
     Ok((arena, object_bytes))
-}
-
-/// True if every base of a delta exists, in its slot, and no collection removes or condemns it.
-fn are_there(
-    bases: &[Location],
-    listed: &ListedArenas,
-    store: &ArenaStore,
-    collections: &Collections,
-) -> Result<bool, RepositoryError> {
-    for base in bases {
-        if listed.generations(base.arena).is_empty() || collections.excludes(*base) {
-            return Ok(false);
-        }
-        let is_there = match whole_arena(base.arena, listed, store) {
-            Ok((arena, _)) => {
-                let is_whole = |slot: SlotRef<'_>| {
-                    slot.fingerprint != Fingerprint::ZERO && slot.bases.is_empty()
-                };
-                arena.trusted && arena.slot(base.slot).is_some_and(is_whole)
-            }
-            Err(error) if error.is_unreadable() => false,
-            Err(error) => return Err(error.into()),
-        };
-        if !is_there {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use strongroom_arena::StoredChunk;
+use strongroom_arena::{ArenaError, StoredChunk};
 use strongroom_base::{Fingerprint, Location};
 use strongroom_catalog::recipe::read_node;
 use strongroom_catalog::{ChunkRef, Part, Recipe};
@@ -272,10 +272,13 @@ fn place_among(
 
 impl ChunkReader {
     /// The bases for a chunk that resembles the one in this place: that chunk if it is stored
-    /// whole, otherwise its bases.
+    /// whole, otherwise its bases. A slot that its summary does not name has none: a repair has left
+    /// it out, although its block may still have the chunk, and the next rewriting drops it.
     fn bases_in_place_of(&self, place: Location) -> Result<Vec<Location>, RepositoryError> {
-        let arena = self.store().arena(place.arena)?;
-        match arena.slot(place.slot).map_or(&[][..], |slot| slot.bases) {
+        let Location { arena: id, slot } = place;
+        let arena = self.store().arena(id)?;
+        let held = arena.slot(slot).filter(|slot| slot.fingerprint != Fingerprint::ZERO);
+        match held.ok_or(ArenaError::SlotLost { arena: id, slot })?.bases {
             [] => Ok(vec![place]),
             bases => Ok(bases.to_vec()),
         }

@@ -329,12 +329,11 @@ impl<'r> ChunkWriter<'r> {
     }
 
     /// Whether what is in these places can be relied on. If a base does not hold what its arena
-    /// claims, or goes, the delta is worthless.
+    /// claims, or goes, the delta is worthless. A place that cannot be asked is no base.
     pub(super) fn can_be_bases(&self, places: &[Location]) -> bool {
+        let store = self.reader.store();
         places.iter().all(|place| {
-            self.index.is_trusted(place.arena)
-                && !self.index.excludes(*place)
-                && !self.again.contains(*place)
+            !self.again.contains(*place) && self.index.can_be_base(*place, store).unwrap_or(false)
         })
     }
 
