@@ -7,8 +7,10 @@
 //!
 //! The files are what the repository holds, sealed as there. Any of them may be missing, torn or
 //! changed: what fails to open is read from the repository. Only a backup reads here: all other
-//! verbs are asked what the repository holds. The oldest files go first once there are more bytes
-//! than allowed; a file that was read counts as new again.
+//! verbs are asked what the repository holds. Which arenas there are, and what is in them, is no
+//! question to what is near: an arena comes into the index from the place itself, and what is found
+//! lost there is dropped here. The oldest files go first once there are more bytes than allowed; a
+//! file that was read counts as new again.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -20,6 +22,7 @@ use std::time::SystemTime;
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW};
 use strongroom_arena::{ArenaContent, ArenaName, NearArenas};
+use strongroom_base::ArenaId;
 
 /// The folder in the cache of a repository.
 const FOLDER: &str = "near";
@@ -61,6 +64,20 @@ impl Near {
             let _ = fs::remove_file(&new);
         }
         written
+    }
+
+    /// Drops the copies of arenas for which `is_gone` is true: what is lost at the place is not relied
+    /// on because it is whole here.
+    pub fn forget(&self, is_gone: impl Fn(ArenaId) -> bool) {
+        let Ok(entries) = fs::read_dir(&self.folder) else { return };
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            let arena = name.to_str().and_then(|name| name.parse::<ArenaName>().ok());
+            if arena.is_some_and(|arena| is_gone(arena.id)) {
+                // Another process may have removed it.
+                let _ = fs::remove_file(entry.path());
+            }
+        }
     }
 
     /// Removes the oldest files beyond what is allowed, and what killed processes left.
@@ -119,8 +136,6 @@ impl NearArenas for Near {
 
 #[cfg(test)]
 mod tests {
-    use strongroom_base::ArenaId;
-
     use super::*;
 
     #[test]
@@ -135,5 +150,9 @@ mod tests {
         assert_eq!(near.read(name(2), 0, 1), None);
         near.trim();
         assert!(near.read(name(1), 0, 1).is_some());
+        near.keep(name(3), b"0123456789");
+        near.forget(|id| id == name(3).id);
+        assert!(near.read(name(1), 0, 1).is_some());
+        assert_eq!(near.read(name(3), 0, 1), None);
     }
 }

@@ -161,6 +161,10 @@ pub fn repair(
     index.withdraw(&bad.lost_slots(&reader));
     index.flush(monitor);
     drop(index);
+    if let Some(near) = repository.near() {
+        // It is no better known than the index was.
+        near.forget(|_| true);
+    }
     let spoilt = match plan.lost_snapshots.iter().any(|lost| lost.is_spoilt) {
         true => find_spoilt(repository, &list_snapshots(repository)?)?,
         false => BTreeSet::new(),

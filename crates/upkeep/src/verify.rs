@@ -274,8 +274,8 @@ pub fn verify_within(
     Ok(verifier.outcome)
 }
 
-/// Removes unreadable slots from the index in the cache, so that the next backup stores those
-/// chunks again.
+/// Removes unreadable slots from the index in the cache, and their arenas from what is kept near, so
+/// that the next backup stores those chunks again.
 fn withdraw(
     repository: &Repository,
     reader: &ChunkReader,
@@ -293,6 +293,10 @@ fn withdraw(
     index.withdraw(&slots);
     index.withdraw_arenas(&arenas);
     index.flush(monitor);
+    if let Some(near) = repository.near() {
+        let bad: HashSet<ArenaId> = slots.iter().map(|slot| slot.arena).chain(arenas).collect();
+        near.forget(|id| bad.contains(&id));
+    }
     Ok(())
 }
 

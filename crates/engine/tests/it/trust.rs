@@ -174,7 +174,7 @@ fn engine_07_a_rewritten_arena_of_another_copy_is_no_hit() {
 /// the cache knows what was in it.
 #[test]
 fn kept_p_e1_an_arena_that_the_medium_refuses_is_stored_again_by_the_next_backup() {
-    for (all, is_far) in [(true, false), (false, false)] {
+    for (all, is_far) in [(true, false), (false, false), (true, true), (false, true)] {
         let world = World::new(196).with_cache().far(is_far);
         for file in 0..3 {
             fs::write(world.tree().join(format!("victim{file}")), [file; 3000]).unwrap();
@@ -213,7 +213,15 @@ fn what_is_damaged_far_away_is_stored_again_though_it_is_whole_near() {
             object[blocks..].fill(0x55);
             world.objects.replace(name, &object).unwrap();
         }
+        let is_near = |name: &ObjectName| {
+            let near = world.open().far_cache().unwrap().join("near");
+            near.join(name.file()).exists()
+        };
+        let data = names_in(&world.objects.snapshot(), "arenas");
+        let data: Vec<_> = data.iter().filter(|name| is_of_data(name)).collect();
+        assert!(data.iter().all(|name| is_near(name)));
         assert!(!check_all(&world.open()).affected.is_empty());
+        assert!(!data.iter().any(|name| is_near(name)), "what is bad there is dropped here");
         if is_edited {
             content[100_000] ^= 1;
             world.write("victim", &content);
@@ -225,6 +233,21 @@ fn what_is_damaged_far_away_is_stored_again_though_it_is_whole_near() {
         let affected = check_all(&world.open()).affected;
         assert!(affected.iter().all(|lost| lost.snapshot != again.snapshot.id), "{affected:?}");
     }
+}
+
+/// An index that is made again is made of what the place has, not of what is kept near.
+#[test]
+fn what_is_kept_near_is_no_proof_that_the_place_has_it() {
+    let world = World::new(200).with_cache().far(true);
+    world.backup();
+    fs::remove_dir_all(world.open().cache_folder().unwrap().join("index")).unwrap();
+    let place = Arc::new(RefusingBackend::new(world.objects.clone()));
+    for name in names_in(&world.objects.snapshot(), "arenas") {
+        place.refuse(&name, 0..u64::MAX);
+    }
+    let repository = world.open_over(world.seen(place)).unwrap();
+    let again = run(&repository, &options(&world.tree()), &Silent).unwrap();
+    world.assert_holds(&repository, again.snapshot.id, &world.image(), "all is stored again");
 }
 
 /// What was found lost takes what rests on it with it: a verification that reads no block of a delta

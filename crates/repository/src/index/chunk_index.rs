@@ -150,15 +150,18 @@ impl ChunkIndex {
         monitor: &dyn Monitor,
         cancel: &Cancel,
     ) -> Result<Refreshed, RepositoryError> {
-        self.refresh_from(&ListedArenas::list(backend)?, backend, store, monitor, cancel)
+        let listed = ListedArenas::list(backend)?;
+        self.refresh_from(&listed, backend, store, store, monitor, cancel)
     }
 
-    /// The same, after they were listed.
+    /// The same, after they were listed. `store` reads what is new; a `reader` that reads later what the
+    /// index names learns too in which generations the arenas exist.
     pub(crate) fn refresh_from(
         &mut self,
         listed: &ListedArenas,
         backend: &dyn Backend,
         store: &ArenaStore,
+        reader: &ArenaStore,
         monitor: &dyn Monitor,
         cancel: &Cancel,
     ) -> Result<Refreshed, RepositoryError> {
@@ -177,7 +180,9 @@ impl ChunkIndex {
                 Err(error) if self.notes_withheld(id, &error) => Vec::new(),
                 other => other?.genuine,
             };
-            store.learn(genuine.last().unwrap_or(&newest).name);
+            let name = genuine.last().unwrap_or(&newest).name;
+            store.learn(name);
+            reader.learn(name);
             // It is not asked twice in a session: that would be a request for each look at the arenas.
             if self.withheld.borrow().found.contains_key(&id) {
                 refreshed.withheld += 1;

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use strongroom_arena::{ArenaContent, StoredChunk};
+use strongroom_arena::{ArenaContent, CacheLimits, StoredChunk};
 use strongroom_base::regimes::{Regime, reached_if};
 use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Monitor, SizeLimits, SnapshotId};
 use strongroom_catalog::{ChunkRef, Part, WriteChunk};
@@ -96,12 +96,16 @@ impl<'r> ChunkWriter<'r> {
         cancel: &Cancel,
     ) -> Result<Self, RepositoryError> {
         let stored = session.take_stored()?;
-        reader.store().trust(stored.vouchers);
+        // What is kept near is no proof that the place still has it: the index learns from the place.
+        let (store, place) = (reader.store(), repository.arena_store(CacheLimits::default()));
+        place.trust(stored.vouchers.clone());
+        store.trust(stored.vouchers);
         let mut index =
             ChunkIndex::open(repository.cache_folder().as_deref())?.within(&repository.limits);
         index.respect(session.collections.clone());
-        let (backend, store) = (repository.backend(), reader.store());
-        index.refresh_from(&stored.arenas, backend, store, monitor, cancel)?;
+        let backend = repository.backend();
+        index.refresh_from(&stored.arenas, backend, &place, store, monitor, cancel)?;
+        drop(place);
         index.say_withheld(monitor);
         drop(stored.arenas);
         let origin = session.origin();
