@@ -23,6 +23,7 @@ mod sources;
 mod tally;
 mod totals;
 mod trees;
+pub mod unread;
 mod walker;
 
 use std::collections::BTreeSet;

@@ -27,6 +27,8 @@ pub struct Linked {
     pub content: Recipe,
     /// Its extended attributes.
     pub xattrs: Vec<Xattr>,
+    /// They could not be read.
+    pub is_unread: bool,
 }
 
 /// The content with which a name of an unchanged file is stored, so that all names of the file agree.
@@ -34,7 +36,8 @@ pub struct Linked {
 pub enum Joined {
     /// The content that the parent has.
     AsBefore,
-    /// The content under a name that came earlier, in other places than the parent's.
+    /// What was stored under a name that came earlier: in other places than the parent's, or with other
+    /// attributes, because these could not be read of one of the names.
     As(Linked),
     /// The content that is being read under a name that came earlier.
     ToCome,
@@ -67,25 +70,25 @@ impl LinkedFiles {
 
     /// What an unchanged file is stored with, of which the parent has this content. The parent need not
     /// have all its names, nor the same places for each: then they would not be one file any more.
-    pub fn join(&mut self, metadata: &Metadata, content: &Recipe) -> Joined {
+    pub fn join(&mut self, metadata: &Metadata, is_unread: bool, content: &Recipe) -> Joined {
         if !self.is_begun(metadata) {
-            self.put(metadata, content);
+            self.put(metadata, is_unread, content);
             return Joined::AsBefore;
         }
         if self.files.get(&metadata.inode_state()).is_some_and(|file| file.linked.is_none()) {
             return Joined::ToCome;
         }
-        match self.take(metadata) {
-            Some(linked) if linked.content != *content => Joined::As(linked),
-            _ => Joined::AsBefore,
-        }
+        // Names that do not agree would not be one file any more.
+        let is_other =
+            |linked: &Linked| linked.content != *content || linked.is_unread || is_unread;
+        self.take(metadata).filter(is_other).map_or(Joined::AsBefore, Joined::As)
     }
 
     /// Keeps what a file that was begun is.
-    pub fn put(&mut self, metadata: &Metadata, content: &Recipe) {
+    pub fn put(&mut self, metadata: &Metadata, is_unread: bool, content: &Recipe) {
         if let Some(file) = self.files.get_mut(&metadata.inode_state()) {
             let (content, xattrs) = (content.clone(), metadata.xattrs.clone());
-            file.linked = Some(Linked { content, xattrs });
+            file.linked = Some(Linked { content, xattrs, is_unread });
         }
     }
 

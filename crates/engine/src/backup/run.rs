@@ -14,7 +14,7 @@ use std::path::{Component, Path, PathBuf};
 use strongroom_base::regimes::{Regime, reached_if};
 use strongroom_base::{Cancel, Monitor};
 use strongroom_catalog::tree::find_entry;
-use strongroom_catalog::{Entry, EntryKind, Metadata, Recipe, Snapshot, TreeReader, Xattr};
+use strongroom_catalog::{Entry, EntryKind, Metadata, Recipe, Snapshot, TreeReader};
 use strongroom_repository::ChunkReader;
 use strongroom_source::{EntryHandle, InodeId, LeafKind, WalkEvent, ZeroSize};
 
@@ -27,6 +27,7 @@ use super::readers::{AHEAD_FILES, Readers};
 use super::sources::{Left, why_nothing};
 use super::tally::Tally;
 use super::trees::{Before, NewFile, RootTree, Step, Trees};
+use super::unread::{self, Version, as_stored};
 use super::walker::Walker;
 use crate::error::EngineError;
 
@@ -160,13 +161,19 @@ impl<'r> Run<'r, '_> {
         let found = above.and_then(|above| above.find(&name, self.tally.monitor));
         let devices = found.map(|found| [found.entry().metadata.device, metadata.device]);
         let same = found
-            .filter(|found| found.entry().metadata.same_version_as(&metadata))
+            .and_then(|found| Some((found, Version::of(&found.entry().metadata, &metadata)?)))
             // Another program's tree has no times that prove anything.
             .filter(|_| self.as_made.is_none() && !self.is_racy(entry, &metadata));
-        metadata.xattrs = match same {
-            Some(same) => same.entry().metadata.xattrs.clone(),
-            None => self.xattrs(entry),
-        };
+        match same {
+            Some((same, Version::Same)) => {
+                metadata.xattrs.clone_from(&same.entry().metadata.xattrs);
+            }
+            Some((_, Version::Unread)) | None => {
+                if self.read_xattrs(entry, &mut metadata) {
+                    unread::mark(&mut metadata);
+                }
+            }
+        }
         let before = match found.map(|found| &found.entry().kind) {
             Some(EntryKind::Directory { tree, partial }) => Some((tree, *partial)),
             Some(_) => None,
@@ -174,8 +181,8 @@ impl<'r> Run<'r, '_> {
             None if name.is_empty() => root.map(|root| (root, false)),
             None => None,
         };
-        let stored = same.filter(|same| same.entry().metadata == metadata);
-        let stored = stored.and_then(TreeReader::stored);
+        let stored = same.filter(|(same, _)| same.entry().metadata == metadata);
+        let stored = stored.and_then(|(same, _)| same.stored());
         let before = before.map(|(tree, partial)| Before { tree: tree.clone(), partial, stored });
         let tree = before.as_ref().map(|before| &before.tree);
         // A mount that is gone, or in place of a given directory another one.
@@ -268,48 +275,63 @@ impl<'r> Run<'r, '_> {
             return self.leaf_as_made(made, before.map(TreeReader::entry).cloned(), entry, kind);
         }
         self.note_made_up(&entry, &kind, &metadata);
-        let is_same_version = |before: &Metadata| match has_unknown_size {
-            true => before.same_version_as(&Metadata { size: before.size, ..metadata.clone() }),
-            false => before.same_version_as(&metadata),
+        let version_of = |before: &Metadata| match has_unknown_size {
+            true => Version::of(before, &Metadata { size: before.size, ..metadata.clone() }),
+            false => Version::of(before, &metadata),
         };
-        let same_version =
-            before.filter(|before| !self.force && is_same_version(&before.entry().metadata));
+        let same_version = before
+            .filter(|_| !self.force)
+            .and_then(|before| Some((before, version_of(&before.entry().metadata)?)));
         let same = same_version.filter(|_| !has_unknown_size && !self.is_racy(&entry, &metadata));
         let racy = same_version.is_some() && same.is_none();
-        if let Some(same) = same {
-            metadata.xattrs.clone_from(&same.entry().metadata.xattrs);
-        }
-        let stored = same.filter(|same| same.entry().metadata == metadata);
-        let mut stored = stored.and_then(TreeReader::stored);
-        if kind != LeafKind::File {
-            if same.is_none() {
-                metadata.xattrs = self.xattrs(&entry);
+        let mut is_unread = match same {
+            Some((same, Version::Same)) => {
+                metadata.xattrs.clone_from(&same.entry().metadata.xattrs);
+                false
             }
+            Some((_, Version::Unread)) => self.read_xattrs(&entry, &mut metadata),
+            // Those of a file are read when it is open.
+            None => kind != LeafKind::File && self.read_xattrs(&entry, &mut metadata),
+        };
+        let same = same.map(|(same, _)| same);
+        let is_stored =
+            |same: &&TreeReader<'_, _>| same.entry().metadata == *as_stored(&metadata, is_unread);
+        let mut stored = same.filter(is_stored).and_then(TreeReader::stored);
+        if kind != LeafKind::File {
             self.tally.done(0);
             let kind = special(kind);
-            return Ok(
-                match stored.filter(|_| same.is_some_and(|same| same.entry().kind == kind)) {
-                    Some(entry) => Step::Kept { name, content_bytes: 0, entry },
-                    None => Step::Entry(Box::new(Entry { name, kind, metadata })),
-                },
-            );
+            if let Some(entry) =
+                stored.filter(|_| same.is_some_and(|same| same.entry().kind == kind))
+            {
+                return Ok(Step::Kept { name, content_bytes: 0, entry });
+            }
+            return Ok(entry_of(name, kind, metadata, is_unread));
         }
         if let Some(content) = same.and_then(|same| same.entry().content())
             && content.stream_bytes() == metadata.size
             && self.is_present(content)?
         {
-            let content = match self.trees.links().join(&metadata, content) {
+            let content = match self.trees.links().join(&metadata, is_unread, content) {
                 Joined::AsBefore => content.clone(),
                 Joined::As(linked) => {
                     stored = None;
+                    (metadata.xattrs, is_unread) = (linked.xattrs, linked.is_unread);
                     linked.content
                 }
                 Joined::ToCome => {
                     let (path, before) = (self.path.clone(), Some(content.clone()));
                     let metadata = Box::new(metadata);
                     let (is_same, has_unknown_size) = (true, false);
-                    let file =
-                        NewFile { name, path, metadata, before, racy, has_unknown_size, is_same };
+                    let file = NewFile {
+                        name,
+                        path,
+                        metadata,
+                        is_unread,
+                        before,
+                        racy,
+                        has_unknown_size,
+                        is_same,
+                    };
                     return Ok(Step::Link(file, entry));
                 }
             };
@@ -319,14 +341,14 @@ impl<'r> Run<'r, '_> {
             if let Some(entry) = stored {
                 return Ok(Step::Kept { name, content_bytes, entry });
             }
-            let kind = EntryKind::File { content };
-            return Ok(Step::Entry(Box::new(Entry { name, kind, metadata })));
+            return Ok(entry_of(name, EntryKind::File { content }, metadata, is_unread));
         }
         let before = before.and_then(|before| before.entry().content()).cloned();
         let path = self.path.clone();
         let metadata = Box::new(metadata);
         let is_same = false;
-        let file = NewFile { name, path, metadata, before, racy, has_unknown_size, is_same };
+        let file =
+            NewFile { name, path, metadata, is_unread, before, racy, has_unknown_size, is_same };
         Ok(self.read(entry, file))
     }
 
@@ -341,9 +363,9 @@ impl<'r> Run<'r, '_> {
     ) -> Result<Step, EngineError> {
         let (name, mut metadata) = (entry.name().to_vec(), entry.metadata());
         if kind != LeafKind::File {
-            metadata.xattrs = self.xattrs(&entry);
+            let is_unread = self.read_xattrs(&entry, &mut metadata);
             self.tally.done(0);
-            return Ok(Step::Entry(Box::new(Entry { name, kind: special(kind), metadata })));
+            return Ok(entry_of(name, special(kind), metadata, is_unread));
         }
         let is_same = !self.force
             && before
@@ -353,26 +375,38 @@ impl<'r> Run<'r, '_> {
         if let Some(content) = before.as_ref().filter(|_| is_same)
             && self.is_present(content)?
         {
-            metadata.xattrs = self.xattrs(&entry);
-            let content = match self.trees.links().join(&metadata, content) {
+            let mut is_unread = self.read_xattrs(&entry, &mut metadata);
+            let content = match self.trees.links().join(&metadata, is_unread, content) {
                 Joined::AsBefore => content.clone(),
-                Joined::As(linked) => linked.content,
+                Joined::As(linked) => {
+                    (metadata.xattrs, is_unread) = (linked.xattrs, linked.is_unread);
+                    linked.content
+                }
                 Joined::ToCome => {
                     let (path, metadata) = (self.path.clone(), Box::new(metadata));
                     let (racy, has_unknown_size, is_same) = (false, false, true);
-                    let file =
-                        NewFile { name, path, metadata, before, racy, has_unknown_size, is_same };
+                    let file = NewFile {
+                        name,
+                        path,
+                        metadata,
+                        is_unread,
+                        before,
+                        racy,
+                        has_unknown_size,
+                        is_same,
+                    };
                     return Ok(Step::Link(file, entry));
                 }
             };
             self.tally.counted.unchanged += 1;
             self.tally.done(content.stream_bytes());
-            let kind = EntryKind::File { content };
-            return Ok(Step::Entry(Box::new(Entry { name, kind, metadata })));
+            return Ok(entry_of(name, EntryKind::File { content }, metadata, is_unread));
         }
         let (path, metadata) = (self.path.clone(), Box::new(metadata));
         let (racy, has_unknown_size, is_same) = (false, entry.has_unknown_size(), false);
-        let file = NewFile { name, path, metadata, before, racy, has_unknown_size, is_same };
+        let is_unread = false;
+        let file =
+            NewFile { name, path, metadata, is_unread, before, racy, has_unknown_size, is_same };
         Ok(self.read(entry, file))
     }
 
@@ -411,11 +445,16 @@ impl<'r> Run<'r, '_> {
         is_whole(content, self.reader, &|chunk| writer.is_present(chunk))
     }
 
-    fn xattrs(&mut self, entry: &EntryHandle) -> Vec<Xattr> {
-        entry.xattrs().unwrap_or_else(|error| {
-            self.tally.problem(&entry.path(), &error.to_string());
-            Vec::new()
-        })
+    /// Reads the extended attributes of an entry; returns whether it cannot, which is reported.
+    fn read_xattrs(&mut self, entry: &EntryHandle, metadata: &mut Metadata) -> bool {
+        match entry.xattrs() {
+            Ok(xattrs) => metadata.xattrs = xattrs,
+            Err(error) => {
+                self.tally.problem(&entry.path(), &error.to_string());
+                return true;
+            }
+        }
+        false
     }
 }
 
@@ -505,6 +544,14 @@ fn weight(step: &Step) -> (usize, usize) {
             (0, 0)
         }
     }
+}
+
+/// An entry of which everything is known, or all but its attributes.
+fn entry_of(name: Vec<u8>, kind: EntryKind, mut metadata: Metadata, is_unread: bool) -> Step {
+    if is_unread {
+        unread::mark(&mut metadata);
+    }
+    Step::Entry(Box::new(Entry { name, kind, metadata }))
 }
 
 fn special(kind: LeafKind) -> EntryKind {

@@ -15,6 +15,7 @@ use strongroom_source::EntryHandle;
 use super::links::LinkedFiles;
 use super::readers::{FileAhead, Readers, Reading};
 use super::tally::Tally;
+use super::unread;
 use crate::error::EngineError;
 
 /// What is to be put into the trees next.
@@ -67,6 +68,8 @@ pub struct NewFile {
     pub path: PathBuf,
     /// Its metadata from the walk.
     pub metadata: Box<Metadata>,
+    /// Its extended attributes could not be read.
+    pub is_unread: bool,
     /// Its content in the parent.
     pub before: Option<Recipe>,
     /// It is read only because its times, or its size, are no proof that it did not change.
@@ -243,6 +246,7 @@ impl<'r, 'w> Trees<'r, 'w> {
         match frame.tree.push(&entry, &mut lane) {
             Err(TreeWriteError::EntryTooLarge { .. }) => {
                 entry.metadata.xattrs.clear();
+                unread::mark(&mut entry.metadata);
                 frame.tree.push(&entry, &mut lane)?;
                 let message = "its extended attributes are too large and were not stored";
                 tally.problem(&self.path_of(&entry.name), message);
@@ -269,7 +273,7 @@ impl<'r, 'w> Trees<'r, 'w> {
             // It could not be read under its other name, or has changed since.
             return readers.read_at_once(handle, |ahead| self.file(file, ahead, tally));
         };
-        file.metadata.xattrs = linked.xattrs;
+        (file.metadata.xattrs, file.is_unread) = (linked.xattrs, linked.is_unread);
         file.metadata.size = linked.content.stream_bytes();
         tally.done(linked.content.stream_bytes());
         self.push_file(file, linked.content, tally)
@@ -292,7 +296,11 @@ impl<'r, 'w> Trees<'r, 'w> {
             Some(_) => &mut tally.counted.changed,
         } += 1;
         let kind = EntryKind::File { content };
-        self.push(Entry { name: file.name, kind, metadata: *file.metadata }, tally)
+        let mut metadata = *file.metadata;
+        if file.is_unread {
+            unread::mark(&mut metadata);
+        }
+        self.push(Entry { name: file.name, kind, metadata }, tally)
     }
 
     /// Stores a file as it is read. One that cannot be read is reported and left out; one whose
@@ -309,6 +317,7 @@ impl<'r, 'w> Trees<'r, 'w> {
             match reading {
                 Reading::Opened { metadata, problem } => {
                     file.metadata = metadata;
+                    file.is_unread = problem.is_some();
                     if let Some(error) = problem {
                         tally.problem(&file.path, &error.to_string());
                     }
@@ -340,7 +349,7 @@ impl<'r, 'w> Trees<'r, 'w> {
                     let content = recipe.finish(&mut self.writer.metadata(basis.as_mut()))?;
                     tally.done(0);
                     file.metadata.size = content.stream_bytes();
-                    self.links.put(&file.metadata, &content);
+                    self.links.put(&file.metadata, file.is_unread, &content);
                     return self.push_file(file, content, tally);
                 }
             }

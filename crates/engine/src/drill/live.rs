@@ -10,6 +10,8 @@ use rustix::io::Errno;
 use strongroom_catalog::Metadata;
 use strongroom_source::{FileSystem, ZeroSize};
 
+use crate::backup::unread::had_ctime;
+
 /// What is at a path of this machine.
 pub enum Live {
     /// The file that was backed up, with nothing changed but perhaps, unseen, its content.
@@ -109,7 +111,7 @@ fn has_same_times(now: &std::fs::Metadata, stored: &Metadata) -> bool {
     let nanos = |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
     now.ino() == stored.inode
         && nanos(now.mtime(), now.mtime_nsec()) == i128::from(stored.mtime.0)
-        && nanos(now.ctime(), now.ctime_nsec()) == i128::from(stored.ctime.0)
+        && had_ctime(stored, nanos(now.ctime(), now.ctime_nsec()))
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a helper that cannot do its work fails the test")]
 
 mod after_all;
+mod attributes;
 mod audit;
 mod backup;
 mod by_value;

@@ -1,0 +1,81 @@
+//! Extended attributes that could not be read, or are too large to be stored.
+//!
+//! A tree has no place to say so. The next backup would take the empty list over, without a word,
+//! until the inode changes. So such an entry is stored with another ctime than it has, by a
+//! nanosecond: it is no unchanged entry then, and its attributes are asked for again and reported
+//! again. It is too little to be seen, and nearer than two changes of an inode are: the content of
+//! such a file is not read again because of it.
+
+use std::borrow::Cow;
+
+use strongroom_base::Timestamp;
+use strongroom_catalog::Metadata;
+
+/// How an entry was in the parent that is still what it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    /// Its attributes are as they were.
+    Same,
+    /// Its attributes were not stored.
+    Unread,
+}
+
+impl Version {
+    /// Whether an entry is the one of the parent; `None` if it may have changed.
+    pub fn of(before: &Metadata, now: &Metadata) -> Option<Self> {
+        if before.same_version_as(now) {
+            return Some(Self::Same);
+        }
+        let is_unread = before.xattrs.is_empty() && before.ctime == other_time(now.ctime);
+        let as_marked = || before.same_version_as(&as_stored(now, true));
+        (is_unread && as_marked()).then_some(Self::Unread)
+    }
+}
+
+/// Marks an entry that is stored without the attributes that it has.
+pub fn mark(metadata: &mut Metadata) {
+    metadata.ctime = other_time(metadata.ctime);
+}
+
+/// What is stored of an entry.
+pub fn as_stored(metadata: &Metadata, is_unread: bool) -> Cow<'_, Metadata> {
+    let mut stored = Cow::Borrowed(metadata);
+    if is_unread {
+        mark(stored.to_mut());
+    }
+    stored
+}
+
+/// Whether an entry had this ctime, in nanoseconds, when it was stored.
+pub fn had_ctime(stored: &Metadata, ctime: i128) -> bool {
+    let is_it = |time: Timestamp| i128::from(time.0) == ctime;
+    is_it(stored.ctime) || (stored.xattrs.is_empty() && is_it(other_time(stored.ctime)))
+}
+
+fn other_time(time: Timestamp) -> Timestamp {
+    Timestamp(time.0 ^ 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use strongroom_catalog::Xattr;
+
+    use super::*;
+
+    #[test]
+    fn what_is_marked_is_the_same_version_and_unread() {
+        let now = |ctime| Metadata { inode: 7, ctime: Timestamp(ctime), ..Metadata::default() };
+        for ctime in [0, 5, -1, i64::MIN, i64::MAX] {
+            let stored = as_stored(&now(ctime), true).into_owned();
+            assert_eq!(Version::of(&stored, &now(ctime)), Some(Version::Unread), "{ctime}");
+            assert!(had_ctime(&stored, ctime.into()), "{ctime}");
+            assert_eq!(Version::of(&now(ctime), &now(ctime)), Some(Version::Same), "{ctime}");
+            let other = Metadata { inode: 8, ..now(ctime) };
+            assert_eq!(Version::of(&stored, &other), None, "{ctime}");
+            let known = Xattr { name: b"user.a".to_vec(), value: Vec::new() };
+            let known = Metadata { xattrs: vec![known], ..stored };
+            assert_eq!(Version::of(&known, &now(ctime)), None, "{ctime}");
+        }
+        assert_eq!(Version::of(&now(5), &now(6)), None);
+    }
+}
