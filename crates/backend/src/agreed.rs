@@ -94,7 +94,9 @@ impl AgreedBackend {
         for attempt in 0..ROUNDS_MAX {
             let round = notes.begun.map_or(1, |ballot| ballot.round + 1);
             let ballot = Ballot { round, creator: creator.clone() };
-            self.inner.replace(&note(name, &ballot, 1), &[])?;
+            let begun = self.inner.replace(&note(name, &ballot, 1), &[]);
+            // In an earlier round a wish was noted.
+            begun.map_err(|error| if attempt > 0 { error.unsettled() } else { error })?;
             notes = self.notes(name)?;
             if notes.is_beyond(&ballot) {
                 self.pause(attempt);
@@ -106,7 +108,9 @@ impl AgreedBackend {
                     .ok_or_else(|| BackendError::AlreadyExists { name: name.clone() })?,
                 None => own.clone(),
             };
-            self.inner.replace(&note(name, &ballot, 2), &wish.pack())?;
+            // From here on the wish may be decided, and others carry it out.
+            let noted = self.inner.replace(&note(name, &ballot, 2), &wish.pack());
+            noted.map_err(BackendError::unsettled)?;
             notes = self.notes(name)?;
             if !notes.is_beyond(&ballot) {
                 return Ok(wish);
@@ -262,10 +266,10 @@ impl Backend for AgreedBackend {
             Err(error) => return Err(error),
         }
         let decided = self.decide(name, bytes)?;
-        if self.carry_out(name, &decided, bytes)? {
-            Ok(())
-        } else {
-            Err(BackendError::AlreadyExists { name: name.clone() })
+        match self.carry_out(name, &decided, bytes) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(BackendError::AlreadyExists { name: name.clone() }),
+            Err(error) => Err(error.unsettled()),
         }
     }
 

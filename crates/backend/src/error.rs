@@ -55,6 +55,8 @@ pub enum BackendError {
     NoSpace {
         /// The object that did not fit.
         name: ObjectName,
+        /// It may exist all the same, or come to exist: room was lacking only after that was decided.
+        may_exist: bool,
     },
     /// An object that claims to be larger than an object of its kind can be.
     #[error("{name} has {bytes} bytes, more than any object of its kind")]
@@ -174,9 +176,17 @@ impl BackendError {
             }
             io::ErrorKind::AlreadyExists => Self::AlreadyExists { name: name.clone() },
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-                Self::NoSpace { name: name.clone() }
+                Self::NoSpace { name: name.clone(), may_exist: false }
             }
             _ => Self::Io { operation, what: name.to_string(), source },
+        }
+    }
+
+    /// The same error, of a step after which the object may exist.
+    pub(crate) fn unsettled(self) -> Self {
+        match self {
+            Self::NoSpace { name, .. } => Self::NoSpace { name, may_exist: true },
+            other => other,
         }
     }
 

@@ -58,7 +58,8 @@ pub trait Backend: Send + Sync {
 
     /// Stores a new object. If several callers create one name with different bytes, one succeeds
     /// and the others get [`BackendError::AlreadyExists`]. If the object exists with the same
-    /// bytes, that is success: a call is often repeated because its answer was lost on the way.
+    /// bytes, that is success: a call is often repeated because its answer was lost on the way. Every
+    /// error leaves open whether it exists, or will, except a [`BackendError::NoSpace`] that says no.
     fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), BackendError>;
 
     /// Stores an object in the place of what was there, atomically.

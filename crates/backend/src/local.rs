@@ -194,7 +194,8 @@ impl LocalBackend {
         Ok(rustix::fs::fsync(self.open_folder(name.folder())?)?)
     }
 
-    fn create_file(&self, name: &ObjectName, bytes: &[u8]) -> io::Result<()> {
+    /// Creates a file; the folder it is in is not flushed yet.
+    fn create_file(&self, name: &ObjectName, bytes: &[u8]) -> io::Result<OwnedFd> {
         let folder = self.open_or_create_folder(name.folder())?;
         match self.create_unnamed(&folder, name.file(), bytes) {
             Err(error) if lacks_unnamed_files(&error) => {
@@ -204,7 +205,7 @@ impl LocalBackend {
             }
             other => other?,
         }
-        Ok(rustix::fs::fsync(&folder)?)
+        Ok(folder)
     }
 
     fn create_unnamed(&self, folder: &OwnedFd, name: &str, bytes: &[u8]) -> io::Result<()> {
@@ -216,12 +217,13 @@ impl LocalBackend {
         Ok(rustix::fs::linkat(CWD, &unnamed, folder, name, AtFlags::SYMLINK_FOLLOW)?)
     }
 
-    fn replace_file(&self, name: &ObjectName, bytes: &[u8]) -> io::Result<()> {
+    /// The same for a file that may exist.
+    fn replace_file(&self, name: &ObjectName, bytes: &[u8]) -> io::Result<OwnedFd> {
         let folder = self.open_or_create_folder(name.folder())?;
         self.through_temporary(&folder, bytes, |temporary| {
             Ok(rustix::fs::renameat(&folder, temporary, &folder, name.file())?)
         })?;
-        Ok(rustix::fs::fsync(&folder)?)
+        Ok(folder)
     }
 
     /// Writes a temporary file and lets `publish` rename it; removes it if that fails.
@@ -357,7 +359,8 @@ impl Backend for LocalBackend {
     }
 
     fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), BackendError> {
-        match self.create_file(name, bytes) {
+        let failed = |error| BackendError::io(Operation::Write, name, error);
+        let flushed = match self.create_file(name, bytes) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 if !holds(self, name, bytes)? {
                     return Err(BackendError::AlreadyExists { name: name.clone() });
@@ -365,9 +368,10 @@ impl Backend for LocalBackend {
                 // Its creator may not have flushed the folder yet.
                 self.flush_folder(name)
             }
-            other => other,
-        }
-        .map_err(|error| BackendError::io(Operation::Write, name, error))
+            created => rustix::fs::fsync(created.map_err(failed)?).map_err(io::Error::from),
+        };
+        // It has its name by now.
+        flushed.map_err(|error| failed(error).unsettled())
     }
 
     fn replace(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), BackendError> {
@@ -375,8 +379,9 @@ impl Backend for LocalBackend {
             io::ErrorKind::IsADirectory => not_a_file(FileType::Directory),
             _ => error,
         };
-        self.replace_file(name, bytes)
-            .map_err(|error| BackendError::io(Operation::Write, name, said(error)))
+        let failed = |error| BackendError::io(Operation::Write, name, said(error));
+        let folder = self.replace_file(name, bytes).map_err(failed)?;
+        rustix::fs::fsync(folder).map_err(|errno| failed(errno.into()).unsettled())
     }
 
     fn remove(&self, name: &ObjectName) -> Result<(), BackendError> {

@@ -499,6 +499,8 @@ impl Backend for StripedBackend {
                     }
                     return Err(BackendError::AlreadyExists { name });
                 }
+                // The first store has decided.
+                Err(error) if number > 0 => return Err(error.unsettled()),
                 Err(error) => return Err(error),
             }
         }

@@ -77,7 +77,9 @@ impl Failure {
                 answer: "it does not exist".to_owned(),
             },
             (Self::Taken, Some(name)) => BackendError::AlreadyExists { name: name.clone() },
-            (Self::Full, Some(name)) => BackendError::NoSpace { name: name.clone() },
+            (Self::Full, Some(name)) => {
+                BackendError::NoSpace { name: name.clone(), may_exist: false }
+            }
             (Self::Unsupported(ability), Some(name)) => {
                 BackendError::Unsupported { place: place.to_owned(), ability, name: name.clone() }
             }

@@ -210,15 +210,16 @@ impl<'r> Session<'r> {
             tries += 1;
             let failure = match backend.create(&name, object) {
                 Ok(()) => return Ok(()),
-                // Nothing was sent.
-                Err(error @ BackendError::NoSpace { .. }) if tries == 1 => return Err(error.into()),
                 Err(error) => error,
             };
+            let is_nothing =
+                tries == 1 && matches!(failure, BackendError::NoSpace { may_exist: false, .. });
             match backend.read(&name, 0, object.len() + 1) {
                 Ok(found) if found == object => return Ok(()),
                 Ok(_) => return Err(RepositoryError::Fenced { session: self.id }),
                 // It may have been committed, found, forgotten and removed in the meantime.
                 Err(_) if self.was_forgotten() => return Ok(()),
+                Err(error) if is_nothing && error.is_not_found() => return Err(failure.into()),
                 Err(_) if tries < COMMIT_TRIES => {}
                 Err(_) => return Err(RepositoryError::CommitUnknown { source: failure }),
             }

@@ -19,6 +19,8 @@ pub enum FaultKind {
     NoSpace,
     /// It does what was asked and reports an error nevertheless.
     LostAcknowledgement,
+    /// It does what was asked and reports that the place is full nevertheless; only writing can.
+    FullAfterwards,
     /// It reports an error, and a create takes effect when the test says so
     /// ([`FaultyBackend::land`]): it was still on its way.
     Late,
@@ -193,7 +195,13 @@ impl<B: Backend + ?Sized> FaultyBackend<B> {
     ) -> Result<(), BackendError> {
         match fault {
             None => call(&self.inner),
-            Some(FaultKind::NoSpace) => Err(BackendError::NoSpace { name: name.clone() }),
+            Some(FaultKind::NoSpace) => {
+                Err(BackendError::NoSpace { name: name.clone(), may_exist: false })
+            }
+            Some(FaultKind::FullAfterwards) => {
+                call(&self.inner)?;
+                Err(BackendError::NoSpace { name: name.clone(), may_exist: true })
+            }
             Some(FaultKind::LostAcknowledgement) => {
                 call(&self.inner)?;
                 Err(planned(operation, name.as_str()))
@@ -221,6 +229,7 @@ impl<B: Backend + ?Sized> Backend for FaultyBackend<B> {
             FaultKind::Io
             | FaultKind::NoSpace
             | FaultKind::LostAcknowledgement
+            | FaultKind::FullAfterwards
             | FaultKind::Late => {
                 return Err(planned(Operation::Read, name.as_str()));
             }

@@ -267,6 +267,24 @@ fn the_first_store_decides_also_after_a_crash() {
     }
 }
 
+/// Once the first store has an object it is decided, also if the next one is full.
+#[test]
+fn an_object_may_exist_if_not_the_first_store_is_full() {
+    for full in 0..3 {
+        let stores = stores(3);
+        drop(make(&stores, 1));
+        let mut over = as_stores(&stores);
+        let calls = Calls::of(&[strongroom_testkit::CallKind::Create]);
+        let plan = FaultPlan::lasting(calls, 0, FaultKind::NoSpace);
+        over[full] = Arc::new(FaultyBackend::new(stores[full].clone(), plan));
+        let backend = StripedBackend::open(over.into_iter().map(Some).collect(), "stripes");
+        let error = backend.unwrap().unwrap().create(&name("x"), &[1; 30]).unwrap_err();
+        let found = open(&stores).unwrap().size(&name("x")).is_ok();
+        let BackendError::NoSpace { may_exist, .. } = error else { panic!("{error}") };
+        assert_eq!((may_exist, found), (full > 0, full > 0), "store {full}");
+    }
+}
+
 /// A store that is made a member again is one only when it has everything.
 #[test]
 fn mending_is_killed_at_any_call() {

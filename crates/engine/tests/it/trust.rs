@@ -12,7 +12,8 @@ use strongroom_base::{Cancel, Location, SeededEntropy, Silent};
 use strongroom_catalog::Snapshot;
 use strongroom_engine::EngineError;
 use strongroom_repository::{
-    ChunkIndex, Repository, RepositoryError, Session, list_snapshots, snapshot_object,
+    ChunkIndex, ErrorKind, InitOptions, Repository, RepositoryError, Session, end_session,
+    list_snapshots, snapshot_object,
 };
 use strongroom_testkit::damage::names_in;
 use strongroom_testkit::{
@@ -21,7 +22,7 @@ use strongroom_testkit::{
 use strongroom_upkeep::{PruneOptions, forget, plan_repair, prune, repair};
 
 use crate::verify::check_all;
-use crate::world::{ALL, World, options, run};
+use crate::world::{ALL, PASSPHRASE, World, init_options, options, run};
 
 fn sessions(objects: &MemoryBackend) -> usize {
     objects.list("sessions").unwrap().len()
@@ -34,7 +35,8 @@ fn commits() -> Calls {
 /// Engine 6: an answer that was lost is no failure, and a call that failed once is tried again.
 #[test]
 fn a_commit_whose_answer_is_lost_is_a_commit() {
-    for kind in [FaultKind::LostAcknowledgement, FaultKind::Io, FaultKind::Late] {
+    let kinds = [FaultKind::LostAcknowledgement, FaultKind::Io, FaultKind::Late];
+    for kind in kinds.into_iter().chain([FaultKind::FullAfterwards]) {
         let world = World::new(190);
         let plan = FaultPlan::hiccup(commits(), 0, kind);
         let faulty = Arc::new(FaultyBackend::new(world.objects.clone(), plan));
@@ -65,6 +67,36 @@ fn a_commit_of_unknown_outcome_keeps_its_session() {
     assert_eq!(list.snapshots.len(), 1, "it was on its way");
     world.assert_holds(&repository, list.snapshots[0].id, &world.image(), "landed");
     assert_eq!(sessions(&world.objects), 1);
+}
+
+/// Engine 6: a place that has no room for a snapshot has none of it. If its users had decided before that it
+/// is to be there, anyone may put it there: its session stays.
+#[test]
+fn a_commit_without_room_has_failed_unless_it_was_decided() {
+    for agreed in [false, true] {
+        let world = World::empty(201);
+        let init = InitOptions { agreed, ..init_options() };
+        Repository::init(world.surroundings(), PASSPHRASE, &init).unwrap();
+        world.write("file", b"content");
+        let calls = Calls::of(&[CallKind::Create, CallKind::Replace]).within("snapshots");
+        let plan = FaultPlan::lasting(calls, 0, FaultKind::NoSpace);
+        let faulty = Arc::new(FaultyBackend::new(world.objects.clone(), plan));
+        let repository = world.open_over(faulty).unwrap();
+        let failure = run(&repository, &options(&world.tree()), &Silent).unwrap_err();
+        let session = world.objects.list("sessions").unwrap().pop();
+        let Some(session) = session.filter(|_| agreed) else {
+            assert_eq!(failure.kind(), ErrorKind::NoSpace, "{failure}");
+            assert!(!agreed && sessions(&world.objects) == 0);
+            continue;
+        };
+        assert!(
+            matches!(failure, EngineError::Repository(RepositoryError::CommitUnknown { .. })),
+            "{failure}"
+        );
+        let id = session.name.file().parse().unwrap();
+        end_session(&world.open(), id).unwrap();
+        world.assert_holds(&world.open(), id, &world.image(), "another has carried it out");
+    }
 }
 
 #[test]

@@ -282,7 +282,7 @@ impl Place {
         if !self.is_full.load(Ordering::SeqCst) {
             return Ok(());
         }
-        Err(BackendError::NoSpace { name: name.clone() })
+        Err(BackendError::NoSpace { name: name.clone(), may_exist: false })
     }
 }
 
