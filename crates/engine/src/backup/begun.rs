@@ -75,7 +75,7 @@ impl<'r> Begun<'r> {
         let from_the_future = history.dated_after(started).map(|s| (s.id, s.started));
         let gone = history.gone().to_vec();
         let rolled_back = history.rolled_back().map(|id| (id, own.sequence));
-        let (parent, series) = history.into_parent(options, paths);
+        let (parent, series) = history.into_parent(options, paths, monitor);
         // What another program made was looked at there.
         let expected = match options.as_made {
             None => Expected::of(repository, &series, parent.as_ref()),

@@ -174,13 +174,25 @@ impl History {
 
     /// The parent: the requested one, otherwise the newest snapshot of the same host and paths, a
     /// complete one if there is any. Beside it all of these, oldest first.
+    ///
+    /// A snapshot of another domain is no parent, also if it was requested: that is reported. What is
+    /// taken over from a parent is named without being read, so another domain could name for this one
+    /// what is not there, or what it never had. None takes its place: who requests one may know what
+    /// changed since that one alone.
     pub fn into_parent(
         self,
         options: &BackupOptions,
         paths: &[Vec<u8>],
+        monitor: &dyn Monitor,
     ) -> (Option<Snapshot>, Vec<Snapshot>) {
-        let requested =
-            options.parent.map(|id| self.snapshots.iter().find(|one| one.id == id).cloned());
+        let requested = options.parent.map(|id| {
+            let found = self.snapshots.iter().find(|one| one.id == id)?;
+            if found.domain != self.domain {
+                say_foreign(found, &self.domain, monitor);
+                return None;
+            }
+            Some(found.clone())
+        });
         // Another domain may have claimed this host.
         let fits = |snapshot: &Snapshot| {
             let same = snapshot.host == options.host && snapshot.paths == paths;
@@ -193,6 +205,19 @@ impl History {
         };
         (requested.unwrap_or_else(newest), series)
     }
+}
+
+fn say_foreign(parent: &Snapshot, own: &str, monitor: &dyn Monitor) {
+    let domain_text = |domain: &str| match domain {
+        "" => "the owner".to_owned(),
+        domain => format!("the domain \"{domain}\""),
+    };
+    let (id, of, own) = (parent.id.short(), domain_text(&parent.domain), domain_text(own));
+    let message = format!(
+        "the snapshot {id} is of {of}, and this one is of {own}: nothing is taken over from it, and every \
+         file is read. What is stored already is not stored again"
+    );
+    monitor.problem(Problem { severity: Severity::Note, path: None, message: &message });
 }
 
 /// The parent's counterpart of a directory, read along with the walk.

@@ -12,14 +12,14 @@ use strongroom_arena::{
 use strongroom_backend::Backend;
 use strongroom_base::{ArenaId, Cancel, DomainId, Entropy, Fingerprint, Silent, SnapshotId};
 use strongroom_catalog::{EntryKind, Snapshot};
-use strongroom_engine::BackupOutcome;
+use strongroom_engine::{BackupOptions, BackupOutcome};
 use strongroom_repository::keys::{KeySlot, NewSlot, write_slot};
 use strongroom_repository::{
     ChunkReader, Found, Piece, Repository, RepositoryError, SnapshotName, StreamCutter, find_path,
     find_snapshot, list_snapshots, read_vouchers, snapshot_object,
 };
-use strongroom_testkit::Image;
 use strongroom_testkit::damage::names_in;
+use strongroom_testkit::{Image, Listener};
 use strongroom_upkeep::{
     NewAccess, PruneOptions, VerifyDepth, VerifyOutcome, add_key, forget, plan_repair, prune,
     repair, verify, vouch,
@@ -474,6 +474,15 @@ fn engine_02_a_domain_speaks_for_itself_alone() {
     let next = back_up(&world, &owner);
     assert_eq!(next.snapshot.parent, Some(honest.snapshot.id), "no parent of another domain");
     assert_eq!(next.snapshot.sequence, honest.snapshot.sequence + 1);
+    let asked = BackupOptions { parent: Some(claimed.snapshot.id), ..options(&world.tree()) };
+    let listener = Listener::new();
+    let next = run(&owner, &asked, &listener).unwrap();
+    assert_eq!((next.snapshot.parent, next.files_unchanged), (None, 0), "nor if it is asked for");
+    let [said] = &listener.problems()[..] else { panic!("{:?}", listener.problems()) };
+    assert!(said.message.contains("is of the domain \"laptop\""), "{said:?}");
+    let asked = BackupOptions { parent: Some(honest.snapshot.id), ..asked };
+    let next = run(&owner, &asked, &Silent).unwrap();
+    assert_eq!(next.snapshot.parent, Some(honest.snapshot.id));
 }
 
 /// What a put-only key can seal to the public key is not a snapshot of the owner's.

@@ -11,12 +11,13 @@ use strongroom_arena::CacheLimits;
 use strongroom_base::{Cancel, Fingerprint, Silent, Timestamp};
 use strongroom_catalog::format::{pack_node, put_entry};
 use strongroom_catalog::{
-    ChunkRef, Entry, EntryKind, Metadata, Part, Recipe, Snapshot, TreeReader, TreeWriter,
-    WriteChunk,
+    ChunkRef, Entry, EntryKind, Guarantee, Metadata, Part, Recipe, Snapshot, TreeReader,
+    TreeWriter, WriteChunk,
 };
 use strongroom_engine::{
-    DiffOptions, DiffSide, DumpFormat, DumpPart, EngineError, FindPattern, RestoreOptions,
-    RestorePlace, backup, cat, diff, dump, find, region_at, regions_of, restore,
+    BackupOptions, CombinedPart, DiffOptions, DiffSide, DumpFormat, DumpPart, EngineError,
+    FindPattern, RestoreOptions, RestorePlace, backup, cat, combine, diff, dump, find, region_at,
+    regions_of, restore,
 };
 use strongroom_repository::{ChunkReader, ChunkWriter, Repository, Session};
 use strongroom_source::TargetOptions;
@@ -350,6 +351,29 @@ fn engine_08_a_graph_in_the_parent_s_tree_keeps_no_backup_busy() {
     let outcome = backup(&repository, &options, &Silent, &within_a_minute()).unwrap();
     assert!(!outcome.snapshot.partial, "it was stopped");
     assert_eq!(outcome.snapshot.stats.bytes, kept.stats.bytes);
+}
+
+/// What a snapshot names for another one is looked up, also in an arena that was never rewritten.
+#[test]
+fn a_reference_that_was_made_up_is_no_part_of_a_combined_snapshot() {
+    let world = World::new(88);
+    world.backup();
+    let repository = world.open();
+    for is_made_up in [false, true] {
+        let forged = forge(&repository, |writer| {
+            let real = data(&repository, writer, b"what is there");
+            let name = if is_made_up { Fingerprint([9; 32]) } else { real.fingerprint };
+            let content = ChunkRef { fingerprint: name, ..real };
+            let part = tree(writer, &[file("data", Recipe { depth: 0, refs: vec![content] })]);
+            tree(writer, &[directory("file", part)])
+        });
+        let part = CombinedPart { snapshot: forged, path: "/file".into() };
+        let asked = BackupOptions { paths: vec!["/file".into()], ..options(&world.tree()) };
+        let exact = Guarantee::new(Guarantee::EXACT, Guarantee::OWNER);
+        let combined = combine(&repository, &[part], exact, &asked, &Silent, &Cancel::new());
+        assert_eq!(matches!(combined, Err(EngineError::PartGone { .. })), is_made_up);
+        assert_eq!(combined.is_ok(), !is_made_up);
+    }
 }
 
 /// A tree in which the file at a path has this content.

@@ -488,16 +488,14 @@ impl ChunkIndex {
     }
 
     /// Whether the chunk of a reference still exists, also in an arena that is not trusted: what another
-    /// domain has stored for itself may be named for it again, and is no worse than its own snapshot.
+    /// domain has stored for itself may be named for it again, and is no worse than its own snapshot. The
+    /// reference may be made up, so the summary is asked, also of an arena that was never rewritten.
     pub fn is_there(
         &self,
         fingerprint: &Fingerprint,
         location: Location,
         store: &ArenaStore,
     ) -> Result<bool, RepositoryError> {
-        if self.is_trusted(location.arena) {
-            return self.is_present(fingerprint, location, store);
-        }
         if !self.exists(location.arena) || self.is_withdrawn(location) || self.excludes(location) {
             return Ok(false);
         }
@@ -510,6 +508,9 @@ impl ChunkIndex {
         let Some(slot) = arena.slot(location.slot) else { return Ok(false) };
         if !fingerprint.names(location, &slot.fingerprint) {
             return Ok(false);
+        }
+        if self.is_trusted(location.arena) {
+            return self.is_present(fingerprint, location, store);
         }
         for base in slot.bases {
             if !self.is_whole_there(*base, store)? {
