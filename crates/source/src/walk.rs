@@ -34,7 +34,6 @@ use crate::inode::{self, InodeFacts, InodeId};
 use crate::listing::Listing;
 use crate::options::SourceOptions;
 use crate::plan::Plan;
-use crate::xattr::XattrSupport;
 
 use cut::Cuts;
 pub use event::{ExcludeReason, LeafKind, WalkCounts, WalkEvent};
@@ -70,7 +69,6 @@ struct Context {
     accounts: Accounts,
     /// What is known of the tree, if it is of another machine.
     foreign: Option<Corrections>,
-    xattr_support: XattrSupport,
     /// What is taken of all file systems.
     file_system: Option<FileSystem>,
 }
@@ -144,7 +142,6 @@ impl TreeSource {
             context: Arc::new(Context {
                 accounts,
                 foreign: options.root.as_ref().map(|root| root.corrections.clone()),
-                xattr_support: XattrSupport::default(),
                 file_system: options.file_system,
             }),
             frames: Vec::new(),

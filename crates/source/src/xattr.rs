@@ -4,11 +4,9 @@
 //! name below an open directory, so it can neither be too long nor lead elsewhere. Where `/proc` is
 //! not mounted, as in an empty chroot, a thread goes into that directory instead.
 
-use std::collections::HashSet;
 use std::ffi::CStr;
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::sync::{Mutex, PoisonError};
 
 use rustix::buffer::spare_capacity;
 use rustix::fs::XattrFlags;
@@ -20,20 +18,6 @@ use strongroom_catalog::Xattr;
 const BYTES_MAX: usize = 64 * 1024;
 /// Enough for nearly every list and value.
 const BYTES_AT_FIRST: usize = 1024;
-
-/// Remembers which file systems have no extended attributes at all.
-#[derive(Debug, Default)]
-pub(crate) struct XattrSupport(Mutex<HashSet<u64>>);
-
-impl XattrSupport {
-    pub(crate) fn lacks(&self, device: u64) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains(&device)
-    }
-
-    pub(crate) fn note_lack(&self, device: u64) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(device);
-    }
-}
 
 /// Something that has extended attributes.
 pub(crate) enum Bearer<'a> {

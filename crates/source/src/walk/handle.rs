@@ -171,18 +171,12 @@ impl EntryHandle {
     }
 
     fn xattrs_by(&self, bearer: &Bearer<'_>) -> Result<Vec<Xattr>, SourceError> {
-        let (support, device) = (&self.place.context.xattr_support, self.facts.id.device);
         if self.place.context.foreign.is_some() {
             return self.foreign_xattrs(bearer);
         }
-        if support.lacks(device) {
-            return Ok(Vec::new());
-        }
         match bearer.read() {
-            Err(Errno::OPNOTSUPP) => {
-                support.note_lack(device);
-                Ok(Vec::new())
-            }
+            // It says so of this entry alone: others of its device may be on another layer or server.
+            Err(Errno::OPNOTSUPP) => Ok(Vec::new()),
             Err(Errno::NOENT) => Err(SourceError::Vanished { path: self.path() }),
             other => other.map_err(|error| {
                 SourceError::io("read the extended attributes of", &self.path(), error)

@@ -20,4 +20,6 @@ mod rights;
 #[cfg(test)]
 mod target;
 #[cfg(test)]
+mod unions;
+#[cfg(test)]
 mod untouched;
