@@ -314,7 +314,7 @@ fn what_was_verified_is_built_upon_by_the_owner() {
 }
 
 fn backup_dry(world: &World, repository: &Repository) -> BackupOutcome {
-    let options = strongroom_engine::BackupOptions { dry_run: true, ..options(&world.tree()) };
+    let options = BackupOptions { dry_run: true, ..options(&world.tree()) };
     run(repository, &options, &Silent).unwrap()
 }
 
