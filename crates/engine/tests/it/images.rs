@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use strongroom_base::{Cancel, Monitor, Silent};
 use strongroom_disk::{Image, RawImage, ReadAt};
@@ -81,7 +82,15 @@ impl Machine {
         let options = format!("loop,{how},offset={PARTITION}");
         tool("mount", &["-o", &options, disk.to_str().unwrap(), point.to_str().unwrap()]);
         let done = act(&point);
-        tool("umount", &[point.to_str().unwrap()]);
+        // A child that another test is starting has our descriptors until it runs its program.
+        let unmounted = (0..50).any(|_| {
+            let done = Command::new("umount").arg(&point).output().unwrap().status.success();
+            if !done {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            done
+        });
+        assert!(unmounted, "{point:?} stays in use");
         done
     }
 
