@@ -12,12 +12,14 @@ use strongroom_backend::{MemoryBackend, ObjectName};
 use strongroom_base::{Cancel, Silent, SnapshotId};
 use strongroom_repository::{Repository, RepositoryError, list_snapshots};
 use strongroom_testkit::damage::{Objects, names_in};
-use strongroom_testkit::{CallKind, Calls, Change, FaultKind, FaultPlan, FaultyBackend, Random};
-use strongroom_upkeep::{RepairOutcome, plan_repair, repair, repair_objects};
+use strongroom_testkit::{
+    CallKind, Calls, Change, FaultKind, FaultPlan, FaultyBackend, Random, noise,
+};
+use strongroom_upkeep::{RepairOutcome, forget, plan_repair, prune, repair, repair_objects};
 
 use crate::damage::{Scene, Structure, check_readable, each_damage, is_within_parity, scene};
 use crate::verify::{check_all, lost, named};
-use crate::world::{World, options, run};
+use crate::world::{ALL, World, options, run};
 
 fn run_repair(repository: &Repository) -> Result<RepairOutcome, RepositoryError> {
     let plan = plan_repair(repository.backend(), &Silent, &Cancel::new())?;
@@ -281,6 +283,40 @@ fn a_chunk_that_is_stored_twice_is_read_from_either_place() {
             }
             assert_eq!(named(&check_all(&repository).affected), BTreeSet::new(), "{what}");
         }
+    }
+}
+
+/// The same, and the other writer's arenas are there in a later generation too, which has less.
+#[test]
+fn a_chunk_is_read_from_any_generation_of_another_arena() {
+    let world = World::bare(178);
+    for file in 0..4 {
+        world.write(&format!("file{file}"), &noise(1780 + file, 20_000));
+    }
+    let (before, image) = (world.objects.snapshot(), world.image());
+    let first = world.backup().snapshot.id;
+    let mut objects = world.objects.snapshot();
+    let of_first: Vec<_> = names_in(&objects, "arenas").into_iter().filter(is_of_data).collect();
+    let other = Arc::new(MemoryBackend::from_snapshot(before));
+    let repository = world.open_over(other.clone()).unwrap();
+    let second = run(&repository, &options(&world.tree()), &Silent).unwrap().snapshot.id;
+    objects.extend(other.snapshot());
+    for file in [0, 2] {
+        std::fs::remove_file(world.tree().join(format!("file{file}"))).unwrap();
+    }
+    run(&repository, &options(&world.tree()), &Silent).unwrap();
+    forget(&repository, &[second]).unwrap();
+    prune(&repository, &ALL, &Silent, &Cancel::new()).unwrap();
+    let rewritten = other
+        .snapshot()
+        .into_iter()
+        .filter(|(name, _)| ArenaName::of(name).is_some_and(|name| name.generation > 0));
+    let rewritten: Objects = rewritten.collect();
+    assert!(!rewritten.is_empty());
+    objects.extend(rewritten);
+    of_first.iter().for_each(|name| drop(objects.remove(name)));
+    for id in [first, second] {
+        world.assert_holds(&world.open_objects(&objects).unwrap(), id, &image, "of all of them");
     }
 }
 

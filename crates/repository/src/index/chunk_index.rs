@@ -425,16 +425,21 @@ impl ChunkIndex {
         let mut copies: HashMap<Fingerprint, Vec<Location>> = HashMap::new();
         for newest in ListedArenas::list(backend)?.newest() {
             let id = newest.name.id;
-            let arena = match store.arena(id) {
+            // An arena is the union of its generations.
+            let arenas = match store.arenas(id) {
                 Err(error) if error.is_unreadable() || self.notes_withheld(id, &error) => continue,
                 other => other?,
             };
-            for (slot, entry) in arena.slots() {
+            for (slot, entry) in arenas.iter().flat_map(|arena| arena.slots()) {
                 let place = Location { arena: id, slot };
-                if entry.fingerprint != Fingerprint::ZERO
-                    && self.lookup(&entry.fingerprint) != Some(place)
+                if entry.fingerprint == Fingerprint::ZERO
+                    || self.lookup(&entry.fingerprint) == Some(place)
                 {
-                    copies.entry(entry.fingerprint).or_default().push(place);
+                    continue;
+                }
+                let places: &mut Vec<Location> = copies.entry(entry.fingerprint).or_default();
+                if !places.contains(&place) {
+                    places.push(place);
                 }
             }
         }

@@ -3,10 +3,10 @@
 use strongroom_arena::CacheLimits;
 use strongroom_backend::Backend;
 use strongroom_repository::{Wishes, snapshot_object};
-use strongroom_testkit::{Gives, RefusingBackend, WithholdingBackend, noise};
+use strongroom_testkit::{Gives, RefusingBackend, WithholdingBackend};
 use strongroom_upkeep::{
-    NewAccess, PruneOptions, VerifyDepth, add_key, forget, may_recover, plan_recovery, prune,
-    remove_key, replicate, verify,
+    NewAccess, PruneOptions, VerifyDepth, add_key, may_recover, plan_recovery, remove_key,
+    replicate, verify,
 };
 
 use super::*;
