@@ -130,14 +130,21 @@ impl Collector<'_> {
         let kept = staying(list, &|id| goes(id) || is_later(id))?;
         let mut is_new = mark(reach, kept)?;
         let later: Vec<SnapshotId> = list.ids().filter(|id| is_later(*id) && !goes(*id)).collect();
-        for snapshot in later {
-            let only = staying(list, &|id| id != snapshot);
-            match only.and_then(|only| mark(reach, only)) {
+        for snapshot in &later {
+            let only = staying(list, &|id| id != *snapshot);
+            match only.and_then(|only| reach.mark(only)) {
                 Err(RepositoryError::NotCollectable { why, .. }) => {
-                    return Ok(Err(Unread { snapshot, why }));
+                    return Ok(Err(Unread { snapshot: *snapshot, why }));
                 }
                 other => is_new |= other?,
             }
+        }
+        // Once for all of them: it goes through the summaries.
+        match (mark(reach, Vec::new()), later.first()) {
+            (Err(RepositoryError::NotCollectable { why, .. }), Some(snapshot)) => {
+                return Ok(Err(Unread { snapshot: *snapshot, why }));
+            }
+            (marked, _) => drop(marked?),
         }
         if came_since && reach.inventory.ids().any(|arena| collections.is_dead(arena)) {
             // What came back may be what a repair commits a snapshot again with. Of all else, the plan has
