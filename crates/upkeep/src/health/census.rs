@@ -125,14 +125,14 @@ impl Census {
         spoilt: &BTreeSet<SnapshotId>,
         is_held: &dyn Fn(SnapshotId) -> bool,
     ) -> Vec<Unclaimed> {
-        let has_none = |id: &SnapshotId| !self.sessions.contains(id) || is_held(*id);
-        let no_session = self.stored.iter().filter(|(id, _)| has_none(id));
+        let was_none = |id: &SnapshotId| !self.sessions.contains(id) || is_held(*id);
+        let no_session = self.stored.iter().filter(|(id, _)| was_none(id));
         let without = no_session.filter(|(id, _)| {
             spoilt.contains(id)
                 || !self.snapshots.contains(id) && !exists(backend, &snapshot_object(**id))
         });
-        let has_none = |id: &SnapshotId| is_held(*id) || !exists(backend, &session_object(*id));
-        let gone = without.filter(|(id, _)| has_none(id));
+        let is_none = |id: &SnapshotId| is_held(*id) || !exists(backend, &session_object(*id));
+        let gone = without.filter(|(id, _)| is_none(id));
         gone.map(|(id, stored)| Unclaimed {
             id: *id,
             sequence: stored.sequence,

@@ -28,13 +28,14 @@ const LABEL: &str = "recovered";
 /// Whether a snapshot may have been removed, or is damaged beyond repair: then it is worth asking
 /// [`plan_recovery`].
 pub fn may_recover(repository: &Repository) -> Result<bool, RepositoryError> {
+    let (backend, census) = (repository.backend(), Census::take(repository.backend())?);
+    if !repository.keys.can_read() {
+        return Ok(!census.unclaimed(backend, &BTreeSet::new(), &|_| false).is_empty());
+    }
     let list = list_snapshots(repository)?;
-    let spoilt = match repository.keys.can_read() {
-        true => find_spoilt(repository, &list)?,
-        false => BTreeSet::new(),
-    };
-    let (backend, is_held) = (repository.backend(), |id| list.wishes.hold(id).is_some());
-    Ok(!Census::take(backend)?.unclaimed(backend, &spoilt, &is_held).is_empty())
+    let spoilt = find_spoilt(repository, &list)?;
+    let is_held = |id| list.wishes.hold(id).is_some();
+    Ok(!census.unclaimed(backend, &spoilt, &is_held).is_empty())
 }
 
 /// Adds to a plan the snapshots that were removed or are damaged, and can be made again. Needs a key
