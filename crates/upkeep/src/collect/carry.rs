@@ -168,8 +168,9 @@ pub fn put_off(
             ([only], slots) => **slots == ArenaSlots::All || !is_without(store, only.name, slots),
             _ => true,
         };
-    let arenas = verdict.slots.0.iter().filter(is_left).map(|(arena, _)| *arena).collect();
-    carried.arenas_put_off = BTreeSet::len(&arenas) as u64;
+    let left = verdict.slots.0.iter().filter(is_left);
+    let arenas: BTreeSet<ArenaId> = left.map(|(arena, _)| *arena).collect();
+    carried.arenas_put_off = arenas.len() as u64;
     finish_collection(repository, number, verdict, &arenas)?;
     Ok(carried)
 }
