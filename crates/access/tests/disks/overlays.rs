@@ -27,7 +27,15 @@ fn what_a_client_writes_is_kept_beside_the_night() {
     let nights = world.nights(|options| options.overlays = Some(folder.clone()));
     let range = 0..expected.len() as u64;
     let mut again = Vec::new();
-    nights.open("vm1/vda@2026-11-20").unwrap().append(range.clone(), &mut again).unwrap();
+    // A child that another test is starting has our locks until it runs its program.
+    let opened = (0..50).find_map(|_| {
+        let opened = nights.open("vm1/vda@2026-11-20").ok();
+        if opened.is_none() {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        opened
+    });
+    opened.expect("the lock of the server is gone").append(range.clone(), &mut again).unwrap();
     assert!(again == expected, "it is there the next time");
     let mut stored = Vec::new();
     world.nights(|_| {}).open("vm1/vda").unwrap().append(range, &mut stored).unwrap();
