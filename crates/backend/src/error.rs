@@ -55,7 +55,7 @@ pub enum BackendError {
     NoSpace {
         /// The object that did not fit.
         name: ObjectName,
-        /// It may exist all the same, or come to exist: room was lacking only after that was decided.
+        /// Whether it may exist all the same, or come to exist: room was lacking only after that was decided.
         may_exist: bool,
     },
     /// An object that claims to be larger than an object of its kind can be.
@@ -182,7 +182,7 @@ impl BackendError {
         }
     }
 
-    /// The same error, of a step after which the object may exist.
+    /// Marks an error of a step after which the object may exist.
     pub(crate) fn unsettled(self) -> Self {
         match self {
             Self::NoSpace { name, .. } => Self::NoSpace { name, may_exist: true },

@@ -217,7 +217,7 @@ impl LocalBackend {
         Ok(rustix::fs::linkat(CWD, &unnamed, folder, name, AtFlags::SYMLINK_FOLLOW)?)
     }
 
-    /// The same for a file that may exist.
+    /// Errors of a file that may exist.
     fn replace_file(&self, name: &ObjectName, bytes: &[u8]) -> io::Result<OwnedFd> {
         let folder = self.open_or_create_folder(name.folder())?;
         self.through_temporary(&folder, bytes, |temporary| {

@@ -14,7 +14,7 @@ use crate::exit::{CliError, Exit};
 use crate::machine::host_name;
 use crate::terminal::printable;
 
-/// What names begin with. Paths of sockets in such a folder must be short.
+/// The beginning of their names. Paths of sockets in such a folder must be short.
 const PREFIX: &str = "strongroom-run-";
 
 /// A folder that only its owner may enter. Dropping it removes it with all that is in it.

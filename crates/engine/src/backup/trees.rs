@@ -68,7 +68,7 @@ pub struct NewFile {
     pub path: PathBuf,
     /// Its metadata from the walk.
     pub metadata: Box<Metadata>,
-    /// Its extended attributes could not be read.
+    /// Whether its extended attributes could not be read.
     pub is_unread: bool,
     /// Its content in the parent.
     pub before: Option<Recipe>,

@@ -14,9 +14,9 @@ use strongroom_catalog::Metadata;
 /// How an entry was in the parent that is still what it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
-    /// Its attributes are as they were.
+    /// The same entry, with its attributes.
     Same,
-    /// Its attributes were not stored.
+    /// The same entry, of which the attributes were not stored.
     Unread,
 }
 

@@ -72,7 +72,7 @@ impl Place {
         &self.path
     }
 
-    /// What has the name; none if nothing has it.
+    /// The metadata of what has the name; none if nothing has it.
     pub fn stat(&self) -> io::Result<Option<Stat>> {
         let flags = if self.is_typed { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
         match rustix::fs::statat(&self.folder, &self.name, flags) {
@@ -107,7 +107,7 @@ impl Place {
     }
 }
 
-/// What has a name.
+/// The kind of what has a name.
 pub fn kind_of(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
