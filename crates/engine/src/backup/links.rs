@@ -27,7 +27,7 @@ pub struct Linked {
     pub content: Recipe,
     /// Its extended attributes.
     pub xattrs: Vec<Xattr>,
-    /// They could not be read.
+    /// Whether these could not be read.
     pub is_unread: bool,
 }
 
@@ -36,7 +36,7 @@ pub struct Linked {
 pub enum Joined {
     /// The content that the parent has.
     AsBefore,
-    /// What was stored under a name that came earlier: in other places than the parent's, or with other
+    /// The content that was stored under a name that came earlier: in other places than the parent's, or with other
     /// attributes, because these could not be read of one of the names.
     As(Linked),
     /// The content that is being read under a name that came earlier.

@@ -79,6 +79,16 @@ impl Side {
     }
 }
 
+/// Backups of a tree that changes after each of them.
+pub fn versions(world: &World, count: u64) -> Vec<(SnapshotId, Image)> {
+    let back_up = |change| {
+        let made = (world.backup().snapshot.id, world.image());
+        world.mutate(change);
+        made
+    };
+    (0..count).map(back_up).collect()
+}
+
 /// Every object of the one that the other lacks, as `cp -rn` copies them.
 fn copy_missing(from: &Side, to: &Side) {
     for (name, bytes) in from.objects.snapshot() {
@@ -150,12 +160,7 @@ fn kept_h1_copies_that_were_both_used_and_brought_together_lose_nothing() {
 #[test]
 fn kept_h1_rewritings_of_two_copies_have_different_names() {
     let world = World::new(5100);
-    let mut made = Vec::new();
-    for change in 0..4 {
-        let outcome = world.backup();
-        made.push((outcome.snapshot.id, world.image()));
-        world.mutate(change);
-    }
+    let made = versions(&world, 4);
     let sides = [Side::copy_of(&world, &made), Side::copy_of(&world, &made)];
     let mut rewritten = Vec::new();
     for (side, gone) in sides.iter().zip([0, 2]) {
@@ -180,12 +185,7 @@ fn what_is_planted_under_a_name_of_the_other_copy_is_not_taken_for_it() {
         let is_honest = seed == 5400;
         let world = World::new(seed);
         let thief = put_only(&world, "laptop", LAPTOP);
-        let mut made = Vec::new();
-        for change in 0..4 {
-            let outcome = world.backup();
-            made.push((outcome.snapshot.id, world.image()));
-            world.mutate(change);
-        }
+        let made = versions(&world, 4);
         let sides = [Side::copy_of(&world, &made), Side::copy_of(&world, &made)];
         let [one, other] = &sides;
         forget(&other.open(&world), &[made[0].0]).unwrap();
@@ -236,12 +236,7 @@ fn what_is_planted_under_a_name_of_the_other_copy_is_not_taken_for_it() {
 fn kept_o1_what_one_copy_keeps_is_not_removed_by_the_other_s_verdict() {
     for (seed, is_held) in [(5200, true), (5201, false)] {
         let world = World::new(seed);
-        let mut made = Vec::new();
-        for change in 0..3 {
-            let outcome = world.backup();
-            made.push((outcome.snapshot.id, world.image()));
-            world.mutate(change);
-        }
+        let made = versions(&world, 3);
         let first = made[0].0;
         if !is_held {
             forget(&world.open(), &[first]).unwrap();
@@ -344,11 +339,7 @@ fn kept_o2_an_open_collection_of_the_other_copy_stops_no_prune() {
 #[test]
 fn kept_o3_a_full_disk_keeps_no_later_prune_from_removing() {
     let world = World::new(5400);
-    let mut made = Vec::new();
-    for change in 0..3 {
-        made.push((world.backup().snapshot.id, world.image()));
-        world.mutate(change);
-    }
+    let mut made = versions(&world, 3);
     let later: Vec<SnapshotId> = (0..4_u64)
         .map(|number| {
             world.write("large", &Random::new(number).noise(200_000));

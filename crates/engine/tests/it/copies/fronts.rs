@@ -37,12 +37,7 @@ pub fn with_other_blocks(repository: &Repository, name: ArenaName, object: &[u8]
 /// plants in it, under the names of the generations that the collection has made, what begins as they do.
 fn with_planted_fronts(seed: u64) -> (World, [Side; 2], Vec<ArenaName>) {
     let world = World::new(seed);
-    let mut made = Vec::new();
-    for change in 0..4 {
-        let outcome = world.backup();
-        made.push((outcome.snapshot.id, world.image()));
-        world.mutate(change);
-    }
+    let made = versions(&world, 4);
     let sides = [Side::copy_of(&world, &made), Side::copy_of(&world, &made)];
     let [one, other] = &sides;
     forget(&one.open(&world), &[made[0].0]).unwrap();
@@ -106,12 +101,7 @@ fn a_prune_removes_nothing_in_favour_of_what_was_planted() {
 #[test]
 fn what_does_not_open_keeps_no_collection_open() {
     let world = World::new(5520);
-    let mut made = Vec::new();
-    for change in 0..4 {
-        let outcome = world.backup();
-        made.push((outcome.snapshot.id, world.image()));
-        world.mutate(change);
-    }
+    let made = versions(&world, 4);
     let sides = [Side::copy_of(&world, &made), Side::copy_of(&world, &made)];
     let [one, other] = &sides;
     forget(&one.open(&world), &[made[0].0]).unwrap();
@@ -135,12 +125,7 @@ fn what_does_not_open_keeps_no_collection_open() {
 #[test]
 fn a_generation_that_cannot_be_read_today_is_not_counted_as_lost() {
     let world = World::new(5530);
-    let mut made = Vec::new();
-    for change in 0..4 {
-        let outcome = world.backup();
-        made.push((outcome.snapshot.id, world.image()));
-        world.mutate(change);
-    }
+    let made = versions(&world, 4);
     let sides = [Side::copy_of(&world, &made), Side::copy_of(&world, &made)];
     for (side, gone) in sides.iter().zip([0, 2]) {
         forget(&side.open(&world), &[made[gone].0]).unwrap();

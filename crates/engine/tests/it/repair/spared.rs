@@ -11,6 +11,7 @@ use strongroom_upkeep::{
 
 use super::*;
 use crate::copies::fronts::with_other_blocks;
+use crate::copies::versions;
 use crate::repair_from::repair_from;
 use crate::world::{LAPTOP, init_options, snapshot_ids};
 
@@ -87,11 +88,7 @@ fn what_is_left_of_an_arena_that_is_not_rescued_stays() {
 #[test]
 fn a_recovery_is_taken_up_again_wherever_cut() {
     let world = World::new(701);
-    let mut made = Vec::new();
-    for change in 0..3 {
-        made.push((world.backup().snapshot.id, world.image()));
-        world.mutate(change);
-    }
+    let made = versions(&world, 3);
     let removed = made[1].0;
     world.objects.remove(&snapshot_object(removed)).unwrap();
     let run = |repository: &Repository| -> Result<RepairOutcome, RepositoryError> {
@@ -125,11 +122,7 @@ fn a_recovery_is_taken_up_again_wherever_cut() {
 #[test]
 fn what_is_in_the_place_of_another_is_not_written_over() {
     let world = World::new(702);
-    let mut made = Vec::new();
-    for change in 0..3 {
-        made.push((world.backup().snapshot.id, world.image()));
-        world.mutate(change);
-    }
+    let made = versions(&world, 3);
     let whole = world.objects.snapshot();
     let names = names_in(&whole, "arenas");
     for (place, name) in names.iter().enumerate() {
