@@ -289,16 +289,6 @@ impl ArenaStore {
         Ok(Generations { genuine, planted, undecided, unread, is_contested })
     }
 
-    /// Those of the listed generations of one arena that are its own; none if none can be read, or it
-    /// is not known of which domain the arena is.
-    pub fn genuine(
-        &self,
-        generations: &[ListedArena],
-    ) -> Result<Option<Vec<ListedArena>>, ArenaError> {
-        let sorted = self.sort_generations(generations)?;
-        Ok((!sorted.genuine.is_empty()).then_some(sorted.genuine))
-    }
-
     /// The generations of an arena in which its slots are looked for, newest first. It is found out
     /// once for each listing.
     pub(super) fn generations_of(&self, id: ArenaId) -> Result<Vec<ArenaName>, ArenaError> {
