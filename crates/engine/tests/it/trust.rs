@@ -337,6 +337,8 @@ fn a_chunk_that_is_not_what_it_says_heals() {
         world.assert_holds(&world.open(), poisoned, &image, what);
         assert!(check_all(&world.open()).affected.is_empty(), "{what}");
         if by_repair {
+            let found = check_all(&world.open());
+            assert!(found.faults.is_empty(), "what was left out is no damage: {found:?}");
             // Nothing but the first snapshot needs the chunk that was stored again.
             fs::write(world.tree().join("victim"), [0x78; 3000]).unwrap();
             world.backup();
