@@ -1,5 +1,7 @@
 //! An arena that was opened: its summary in memory, and the key to its blocks.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use strongroom_base::{ArenaId, DomainId, Fingerprint};
@@ -89,10 +91,36 @@ impl Arena {
     }
 
     /// Whether this generation holds every chunk that another does, except those in slots that `goes`
-    /// names.
+    /// names. Another chunk in the same slot is none of them.
     pub fn covers(&self, other: &Self, goes: impl Fn(u32) -> bool) -> bool {
-        let mut slots = other.slots();
-        slots.all(|(slot, _)| !other.holds(slot) || goes(slot) || self.holds(slot))
+        other.held().all(|(slot, entry)| {
+            goes(slot) || self.slot(slot).is_some_and(|own| own.fingerprint == entry.fingerprint)
+        })
+    }
+
+    /// Whether this and another generation can be of one arena: a slot has the same chunk in each
+    /// generation that holds it, and a block the same number and none of the slots of others.
+    pub fn agrees_with(&self, other: &Self) -> bool {
+        self.blocks_agree_with(other)
+            && other.held().all(|(slot, entry)| {
+                let own = self.slot(slot).filter(|own| own.fingerprint != Fingerprint::ZERO);
+                own.is_none_or(|own| own.fingerprint == entry.fingerprint)
+            })
+    }
+
+    fn blocks_agree_with(&self, other: &Self) -> bool {
+        let mut ranges: BTreeMap<u32, Range<u32>> = BTreeMap::new();
+        for block in self.summary.blocks.iter().chain(&other.summary.blocks) {
+            let slots = block.head.slots();
+            let range = ranges.entry(block.frame.number).or_insert(slots.clone());
+            *range = range.start.min(slots.start)..range.end.max(slots.end);
+        }
+        ranges.values().is_sorted_by(|one, next| one.end <= next.start)
+    }
+
+    /// Every slot that holds a chunk.
+    fn held(&self) -> impl Iterator<Item = (u32, SlotRef<'_>)> {
+        self.slots().filter(|(_, slot)| slot.fingerprint != Fingerprint::ZERO)
     }
 
     /// Every slot that the arena still holds, with its number.

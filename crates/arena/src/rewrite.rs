@@ -49,8 +49,8 @@ pub struct Source<'s> {
     pub object: &'s [u8],
 }
 
-/// Makes the next generation of an arena from those that exist, newest first, without the slots for
-/// which `goes` is true.
+/// Makes the next generation of an arena from those that exist, without the slots for which `goes` is
+/// true. A chunk is taken from the first of them that holds it.
 ///
 /// Blocks without a chunk that stays are left out. If in every other block all stay, there is one
 /// source, and nothing is padded, the blocks are kept byte for byte; otherwise all of them are sealed
@@ -58,7 +58,8 @@ pub struct Source<'s> {
 ///
 /// # Errors
 ///
-/// [`ArenaError::Damaged`] if an object is beyond repair or a block that stays does not open.
+/// [`ArenaError::Damaged`] if an object is beyond repair, a block that stays does not open, or two of
+/// them have different chunks in a slot that stays.
 pub fn rewrite(
     store: &ArenaStore,
     sources: &[Source<'_>],
@@ -67,14 +68,18 @@ pub fn rewrite(
 ) -> Result<FinishedArena, ArenaError> {
     let sources = sources.iter().map(|source| Opened::of(store, *source));
     let sources = sources.collect::<Result<Vec<_>, _>>()?;
-    let newest = sources.first().expect("there is a generation to rewrite");
-    let (id, domain, origin) = (newest.arena.id, newest.head.domain, newest.arena.origin);
+    let first = sources.first().expect("there is a generation to rewrite");
+    let (id, domain, origin) = (first.arena.id, first.head.domain, first.arena.origin);
     let is_right =
         |source: &Opened| source.arena.id == id && source.arena.generation < rewriting.generation;
     assert!(sources.iter().all(is_right), "a generation follows others of its arena");
+    let all_agree = |source: &Opened| sources.iter().all(|it| it.arena.agrees_with(&source.arena));
+    if !sources.iter().all(all_agree) {
+        return Err(damaged(id, "two of its generations contradict each other"));
+    }
     let left = blocks_left(&sources, goes);
     let is_taken_over = |block: &BlockLeft| block.is_whole(&sources);
-    let mut next_head = newest.head.clone();
+    let mut next_head = first.head.clone();
     let keeps_bytes = sources.len() == 1 && !rewriting.padding && left.values().all(is_taken_over);
     if !keeps_bytes {
         next_head.salt = random_array(rewriting.entropy);
@@ -82,7 +87,7 @@ pub fn rewrite(
     let next = store.blocks_key(id, &next_head, origin.session).ok_or(ArenaError::PutOnly)?;
     let next = next.open()?;
     let mut sealer = BlockSealer::new(CompressionLevel::DEFAULT);
-    let mut builder = ArenaBuilder::rebuilding(id, &next_head, store.authority()?);
+    let mut builder = ArenaBuilder::rebuilding(id, &next_head, Some(store.authority()?));
     for (number, block) in &left {
         let lost = |_| damaged(id, format!("block {number} is damaged"));
         let (source, place) = block.holders[0];

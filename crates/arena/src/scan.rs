@@ -11,7 +11,10 @@ use strongroom_base::keys::WriteKeys;
 use strongroom_base::seal::SealKey;
 use strongroom_base::{ArenaId, DomainId, Fingerprint, Fingerprinter};
 
-use crate::block::{BlockError, OpenBlock, SealedBlock, StoredChunk, open_block, seal_again};
+use crate::block::{
+    BlockDraft, BlockError, BlockSealer, CompressionLevel, OpenBlock, SealedBlock, StoredChunk,
+    open_block, seal_again,
+};
 use crate::envelope;
 use crate::error::{ArenaError, damaged, envelope_error};
 use crate::format::{ArenaHead, BlockFrame, Codec, FRAME_BYTES, FormatError, HEAD_BYTES};
@@ -36,7 +39,8 @@ pub struct Rescued {
     pub blocks_before: Option<u32>,
 }
 
-/// Saves every block of a damaged arena that still opens.
+/// Saves every block of a damaged arena that still opens. If its summary does not, the next generation has
+/// no mark: nothing proves of which domain the arena is.
 pub fn rescue(
     store: &ArenaStore,
     name: ArenaName,
@@ -69,22 +73,39 @@ pub fn rescue(
     let domain = store.domain(head.domain).ok_or(foreign)?;
     let keys = &WriteKeys { domain, ..keys.clone() };
     let summary = store.open_arena_in(name, object).ok();
+    let slots = |(_, opened): &(SealedBlock, OpenBlock)| {
+        slots_of(opened, summary.as_ref(), fingerprinter, resolve)
+    };
+    let slots: Vec<Vec<SummarySlot>> = blocks.iter().map(slots).collect();
+    let is_short = |((_, opened), slots): (&(SealedBlock, OpenBlock), &Vec<SummarySlot>)| {
+        leaves_out(opened, slots)
+    };
+    let is_sealed_again = is_padded || blocks.iter().zip(&slots).any(is_short);
     let mut next_head = head.clone();
-    if is_padded {
-        // New padding is a new message: it is sealed, with all else, under a key of its own.
+    if is_sealed_again {
+        // A new message: it is sealed, with all else, under a key of its own.
         next_head.salt = random_array(rescuing.entropy);
     }
     let next = key_of(&next_head)?;
     let next = next.open()?;
-    let mut builder = ArenaBuilder::rebuilding(id, &next_head, store.authority()?);
-    for (sealed, opened) in &blocks {
-        let slots = slots_of(opened, summary.as_ref(), fingerprinter, resolve);
-        match is_padded {
-            true => {
-                let lost = |error| damaged(id, error);
-                builder.push(&seal_again(&sealed.bytes, id, key, next).map_err(lost)?, slots);
-            }
-            false => builder.push(sealed, slots),
+    // Without the summary the domain is what the head says, and anybody can write a head.
+    let authority = summary.is_some().then(|| store.authority()).transpose()?;
+    let mut builder = ArenaBuilder::rebuilding(id, &next_head, authority);
+    let mut sealer = BlockSealer::new(CompressionLevel::DEFAULT);
+    let mut blocks_saved = 0;
+    for ((sealed, opened), slots) in blocks.iter().zip(slots) {
+        if slots.iter().all(|slot| *slot == SummarySlot::ABSENT) {
+            continue;
+        }
+        blocks_saved += 1;
+        if !is_sealed_again {
+            builder.push(sealed, slots);
+        } else if leaves_out(opened, &slots) {
+            let mut draft = draft_of(sealed, opened, &slots);
+            builder.push(&sealer.seal_within(Vec::new(), &mut draft, id, next), slots);
+        } else {
+            let lost = |error| damaged(id, error);
+            builder.push(&seal_again(&sealed.bytes, id, key, next).map_err(lost)?, slots);
         }
     }
     let arena = builder.finish(Finishing {
@@ -94,7 +115,26 @@ pub fn rescue(
         redundancy: rescuing.redundancy,
         padding: is_padded.then_some(next),
     });
-    Ok(Rescued { arena, blocks_saved: blocks.len(), blocks_before: Some(head.block_count) })
+    Ok(Rescued { arena, blocks_saved, blocks_before: Some(head.block_count) })
+}
+
+/// Whether a block has a chunk that its slots leave out. A base is found by its place alone, so what is not
+/// named must not be there.
+fn leaves_out(block: &OpenBlock, slots: &[SummarySlot]) -> bool {
+    let mut named = block.slots().zip(slots);
+    named.any(|(slot, named)| *named == SummarySlot::ABSENT && block.chunk(slot).is_some())
+}
+
+/// The block without the chunks that its slots leave out.
+fn draft_of(sealed: &SealedBlock, block: &OpenBlock, slots: &[SummarySlot]) -> BlockDraft {
+    let mut draft = BlockDraft::new(sealed.frame.number, sealed.head.first_slot);
+    for (slot, named) in block.slots().zip(slots) {
+        match block.chunk(slot).filter(|_| *named != SummarySlot::ABSENT) {
+            Some(chunk) => drop(draft.push(chunk)),
+            None => draft.push_absent(),
+        }
+    }
+    draft
 }
 
 /// Whether anything of an arena beyond parity may still be read: a block that opens, or one that another key
@@ -164,7 +204,8 @@ fn next_frame(bytes: &[u8]) -> usize {
 }
 
 /// What a new summary says of a block. A slot that has other bytes than the old summary says is left
-/// out: who looks for what it should hold must look elsewhere.
+/// out: who looks for what it should hold must look elsewhere. A delta whose base is lost stays, without a
+/// name: the base may come back.
 fn slots_of(
     block: &OpenBlock,
     summary: Option<&Arena>,

@@ -255,6 +255,24 @@ impl ArenaStore {
         Ok(arenas)
     }
 
+    /// The blocks that have a slot, in each generation that holds it and gives the block; none if there
+    /// is but one generation.
+    pub fn blocks_with(&self, place: Location) -> Result<Vec<Arc<OpenBlock>>, ArenaError> {
+        let mut blocks = Vec::new();
+        if self.generations_of(place.arena)?.len() < 2 {
+            return Ok(blocks);
+        }
+        for arena in self.arenas(place.arena)?.iter().filter(|arena| arena.holds(place.slot)) {
+            let Some(at) = arena.block_of(place.slot) else { continue };
+            match self.block(arena, at) {
+                Ok(block) => blocks.push(block),
+                Err(error) if error.is_unreadable() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(blocks)
+    }
+
     /// Opens one generation of an arena.
     pub fn arena_in(&self, name: ArenaName) -> Result<Arc<Arena>, ArenaError> {
         let known = self.arenas.get(&name.id).filter(|arena| arena.name() == name);

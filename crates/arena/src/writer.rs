@@ -150,10 +150,15 @@ impl ArenaBuilder {
         builder
     }
 
-    /// An arena that replaces older generations of itself, which the owner alone makes.
-    pub(crate) fn rebuilding(id: ArenaId, head: &ArenaHead, authority: &AuthorityKey) -> Self {
+    /// An arena that replaces older generations of itself, which the owner alone makes. It gets the
+    /// owner's mark, if it is proved of which domain the arena is.
+    pub(crate) fn rebuilding(
+        id: ArenaId,
+        head: &ArenaHead,
+        authority: Option<&AuthorityKey>,
+    ) -> Self {
         let builder = Self::within(Vec::new(), BLOCKS_ALIGNMENT, id, head.sealed_key);
-        Self { salt: head.salt, authority: Some(authority.clone()), ..builder }
+        Self { salt: head.salt, authority: authority.cloned(), ..builder }
     }
 
     fn within(

@@ -14,7 +14,7 @@
 //! 3. Objects under another's name are put back. Any program can write an envelope that claims to
 //!    be an object, so this needs a key and a proof, and never replaces what is whole or what
 //!    parity makes whole.
-//! 4. Generations that others planted over the arenas of a domain are taken away.
+//! 4. Generations of arenas that their makers had no right to make are taken away.
 //! 5. Of arenas beyond parity, and of those with chunks that are not what their fingerprints say,
 //!    the remaining blocks, under newly computed fingerprints.
 //! 6. Snapshots that were removed, or are damaged beyond parity, are committed again, if their trees
@@ -48,8 +48,8 @@ use std::collections::BTreeSet;
 use strongroom_arena::envelope::RawObject;
 use strongroom_arena::scan::rescue;
 use strongroom_arena::{
-    ARENAS_FOLDER, ArenaError, ArenaName, CacheLimits, FinishedArena, ListedArenas, Rewriting,
-    StoredChunk,
+    ARENAS_FOLDER, ArenaError, ArenaName, CacheLimits, FinishedArena, Generations, ListedArenas,
+    Rewriting, StoredChunk,
 };
 use strongroom_backend::{Backend, BackendError, ObjectName, remove_object};
 use strongroom_base::{Cancel, Monitor, Problem, Severity};
@@ -70,6 +70,9 @@ use generations::{find_planted, may_rescue, take_planted_away};
 use mend::{Mended, lose, mend};
 use recover::{Recovered, recover};
 use rubbish::{is_named_by_none, open_sessions, remove_rubbish, take_arenas_away};
+
+/// How many names are tried for the next generation of an arena.
+const NAMES_TRIED: u32 = 16;
 
 /// Carries out what needs no key; the rest is left unchanged, and counted as lost.
 pub fn repair_objects(
@@ -356,6 +359,27 @@ fn put_next_generation(
     Ok(true)
 }
 
+/// A name for the next generation of an arena, above all that can be read: what cannot is in no reader's
+/// way, but may have the first name that is tried.
+fn free_name(
+    repository: &Repository,
+    arena: ArenaName,
+    sorted: &Generations,
+    object: &[u8],
+) -> Result<Option<ArenaName>, BackendError> {
+    let open = sorted.genuine.iter().chain(&sorted.planted).chain(&sorted.undecided);
+    let mut name = open.map(|listed| listed.name).fold(arena, ArenaName::max);
+    for _ in 0..NAMES_TRIED {
+        let Some(next) = name.rewritten(object) else { break };
+        match repository.backend().size(&next.object()) {
+            Err(error) if error.is_not_found() => return Ok(Some(next)),
+            Err(error) if !error.is_damage() => return Err(error),
+            _ => name = next,
+        }
+    }
+    Ok(None)
+}
+
 /// An arena of which a part is to be saved.
 struct Rescue {
     arena: ArenaName,
@@ -423,12 +447,13 @@ impl Rescue {
             lose(outcome, &name, why, monitor);
             return Ok(true);
         }
-        // Rubbish under a greater number is in no reader's way.
-        let open = sorted.genuine.iter().chain(&sorted.planted).chain(&sorted.undecided);
-        let greatest = open.map(|listed| listed.name).fold(arena, ArenaName::max);
-        let Some(next) = greatest.rewritten(&object) else {
+        let is_read = sorted
+            .genuine
+            .iter()
+            .any(|listed| listed.name != arena && reader.store().arena_in(listed.name).is_ok());
+        let Some(next) = free_name(repository, arena, &sorted, &object)? else {
             bad.add_broken(arena.id, reader);
-            lose(outcome, &name, "it was rewritten too often", monitor);
+            lose(outcome, &name, "no name is left for its next generation", monitor);
             return Ok(true);
         };
         let rescuing = Rewriting {
@@ -462,11 +487,21 @@ impl Rescue {
         }
         // Another reader may still read what the medium refuses today.
         let rescued = rescued.ok().filter(|saved| saved.blocks_saved > 0 || refused_bytes == 0);
-        let Some(rescued) = rescued else {
+        let opens =
+            |next: &FinishedArena| reader.store().open_arena_in(next.name, next.object()).is_ok();
+        let Some(rescued) = rescued.filter(|rescued| opens(&rescued.arena)) else {
             bad.add_broken(arena.id, reader);
             lose(outcome, &name, why, monitor);
             return Ok(true);
         };
+        if rescued.blocks_saved == 0 && is_read {
+            // The others say what the arena holds. An empty generation would be in the way of one that
+            // another copy has.
+            remove_object(repository.backend(), &name)?;
+            reader.store().forget(arena.id);
+            lose(outcome, &name, why, monitor);
+            return Ok(true);
+        }
         if !put_next_generation(repository.backend(), arena, &rescued.arena)? {
             bad.add_broken(arena.id, reader);
             lose(outcome, &name, "its next generation exists already, with other bytes", monitor);

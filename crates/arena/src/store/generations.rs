@@ -9,9 +9,11 @@
 //! has the same chunk in all of them, so the arena is their union.
 //!
 //! But every client that may create objects can create a generation of another domain's arena, with
-//! any content. Which domain an arena is of: `docs/format/repository.md`, *Generations*.
+//! any content; and of its own arenas, after a thief has taken it over. Which domain an arena is of, and
+//! which generations count: `docs/format/repository.md`, *Generations*.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use strongroom_base::{ArenaId, DomainId};
 
@@ -49,7 +51,8 @@ impl KnownNames {
 pub struct Generations {
     /// Those of the domain that the arena is of, ascending. Their slots together are the arena's.
     pub genuine: Vec<ListedArena>,
-    /// Those of other domains: their makers had no right to make them.
+    /// Those of other domains, and further ones of its own domain that the owner has not made: their
+    /// makers had no right to make them.
     pub planted: Vec<ListedArena>,
     /// Those of several domains, if it is not known of which the arena is.
     pub undecided: Vec<ListedArena>,
@@ -76,16 +79,7 @@ impl Generations {
 /// What a generation says of itself.
 struct Claim {
     listed: ListedArena,
-    domain: DomainId,
-    is_marked: bool,
-    is_trusted: bool,
-}
-
-impl Claim {
-    fn of(listed: ListedArena, arena: &Arena) -> Self {
-        let Arena { domain, is_marked, trusted, .. } = *arena;
-        Self { listed, domain, is_marked, is_trusted: trusted }
-    }
+    arena: Arc<Arena>,
 }
 
 /// Of which domain an arena is.
@@ -103,13 +97,13 @@ enum Rightful {
 /// because names of arenas are random and not known before.
 fn rightful(claims: &[Claim], is_one_unread: bool) -> Rightful {
     let only = |which: &dyn Fn(&Claim) -> bool| {
-        let mut found = claims.iter().filter(|claim| which(claim)).map(|claim| claim.domain);
+        let mut found = claims.iter().filter(|claim| which(claim)).map(|claim| claim.arena.domain);
         let first = found.next()?;
         Some(found.all(|other| other == first).then_some(first))
     };
     let proofs: [&dyn Fn(&Claim) -> bool; 3] =
-        [&|claim| claim.domain == DomainId::ZERO, &|claim| claim.is_marked, &|claim| {
-            claim.is_trusted
+        [&|claim| claim.arena.domain == DomainId::ZERO, &|claim| claim.arena.is_marked, &|claim| {
+            claim.arena.trusted
         }];
     for proof in proofs {
         match only(proof) {
@@ -121,9 +115,26 @@ fn rightful(claims: &[Claim], is_one_unread: bool) -> Rightful {
     let first = claims.iter().find(|claim| claim.listed.name.generation == 0);
     match (only(&|_| true), first) {
         (Some(Some(domain)), _) if !is_one_unread => Rightful::Proved(domain),
-        (_, Some(first)) => Rightful::First(first.domain),
+        (_, Some(first)) => Rightful::First(first.arena.domain),
         _ => Rightful::Unknown,
     }
+}
+
+/// Divides the generations of the rightful domain, which ascend, into those that count and those that
+/// do not. Those that the owner made count. The first counts, unless it contradicts one of them: after
+/// it was rewritten its name is free. A machine makes no further ones, so they count only if there are no
+/// others: a program of before there were marks has made them.
+fn divide_own(claims: Vec<Claim>) -> (Vec<Claim>, Vec<Claim>) {
+    let (marked, unmarked): (Vec<Claim>, Vec<Claim>) =
+        claims.into_iter().partition(|claim| claim.arena.is_marked);
+    let agrees = |claim: &Claim| marked.iter().all(|it| it.arena.agrees_with(&claim.arena));
+    let (first, further): (Vec<Claim>, Vec<Claim>) =
+        unmarked.into_iter().partition(|claim| claim.listed.name.generation == 0 && agrees(claim));
+    let (of_before, others) = match marked.is_empty() && first.is_empty() {
+        true => (further, Vec::new()),
+        false => (Vec::new(), further),
+    };
+    (first.into_iter().chain(of_before).chain(marked).collect(), others)
 }
 
 impl ArenaStore {
@@ -266,7 +277,7 @@ impl ArenaStore {
         let (mut claims, mut unread) = (Vec::new(), Vec::new());
         for listed in generations {
             match self.arena_in(listed.name) {
-                Ok(arena) => claims.push(Claim::of(*listed, &arena)),
+                Ok(arena) => claims.push(Claim { listed: *listed, arena }),
                 Err(error) if error.is_unreadable() => unread.push((*listed, error.to_string())),
                 Err(error) => return Err(error),
             }
@@ -277,15 +288,20 @@ impl ArenaStore {
             Rightful::First(domain) => (false, Some(domain)),
             Rightful::Unknown => (false, None),
         };
-        let is_of = |claim: &&Claim| domain == Some(claim.domain);
-        let listed = |claim: &Claim| claim.listed;
-        let genuine: Vec<_> = claims.iter().filter(is_of).map(listed).collect();
-        let others = claims.iter().filter(|claim| !is_of(claim)).map(listed).collect();
-        let (planted, undecided) = match domain {
+        let (own, others): (Vec<Claim>, Vec<Claim>) =
+            claims.into_iter().partition(|claim| domain == Some(claim.arena.domain));
+        let is_contested = !is_proved && !others.is_empty();
+        let (genuine, further) = divide_own(own);
+        let listed = |claims: Vec<Claim>| -> Vec<ListedArena> {
+            claims.into_iter().map(|claim| claim.listed).collect()
+        };
+        let (genuine, others, further) = (listed(genuine), listed(others), listed(further));
+        let (mut planted, undecided) = match domain {
             Some(_) => (others, Vec::new()),
             None => (Vec::new(), others),
         };
-        let is_contested = !is_proved && genuine.len() < claims.len();
+        planted.extend(further);
+        planted.sort_unstable();
         Ok(Generations { genuine, planted, undecided, unread, is_contested })
     }
 

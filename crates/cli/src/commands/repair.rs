@@ -372,7 +372,7 @@ fn step_text(step: &RepairStep) -> String {
             format!("{name}: put it back from {from}, if that proves to be it")
         }
         RepairStep::TakePlanted { arena } => {
-            format!("arenas/{arena}: take it away: planted over the arena of another domain")
+            format!("arenas/{arena}: take it away: its maker had no right to make it")
         }
         RepairStep::Rescue { arena, why } => {
             format!("arenas/{arena}: save what can still be read ({why})")

@@ -26,6 +26,8 @@ use crate::domains::put_only;
 use crate::read_back::read_back;
 use crate::world::{LAPTOP, World, options, run};
 
+mod takeover;
+
 const SERVER: &[u8] =
     b"strongroom-key-3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3cd814f45f";
 
@@ -93,6 +95,7 @@ fn mend(world: &World) -> strongroom_upkeep::RepairOutcome {
 struct Victim {
     world: World,
     thief: Repository,
+    server: Repository,
     first: SnapshotId,
     second: (SnapshotId, Image),
     /// What the second has stored.
@@ -111,7 +114,7 @@ impl Victim {
         let mut of_second = arenas(&world);
         of_second.retain(|name| !before.contains(name));
         let second = (second.snapshot.id, world.image());
-        Self { world, thief, first, second, of_second }
+        Self { world, thief, server, first, second, of_second }
     }
 
     #[track_caller]

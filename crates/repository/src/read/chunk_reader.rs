@@ -388,25 +388,46 @@ impl ChunkReader {
         fingerprint: &Fingerprint,
         location: Location,
     ) -> Result<Vec<u8>, RepositoryError> {
-        let block = self.block_of(location)?;
-        // A rewriting may have left it out of its block.
-        let stored = block.chunk(location.slot).ok_or_else(|| slot_lost(location))?;
-        Ok(self.resolve(content, fingerprint, location, stored, None)?.into_owned())
+        let read_in = |block: &OpenBlock| -> Result<Vec<u8>, RepositoryError> {
+            // A rewriting may have left it out of its block.
+            let stored = block.chunk(location.slot).ok_or_else(|| slot_lost(location))?;
+            Ok(self.resolve(content, fingerprint, location, stored, None)?.into_owned())
+        };
+        let first = self.block_of(location).map_err(RepositoryError::from);
+        let mut why = match first.and_then(|block| read_in(&block)) {
+            Err(error) if error.is_lost_chunk() => error,
+            other => return other,
+        };
+        // Another generation may have it, or have what is right.
+        for block in self.store.blocks_with(location)? {
+            match read_in(&block) {
+                Err(error) if error.is_lost_chunk() => {}
+                Err(error) if error.is_withheld() => why = error,
+                other => return other,
+            }
+        }
+        Err(why)
     }
 
     /// The block that has a slot.
     pub fn block_of(&self, location: Location) -> Result<Arc<OpenBlock>, ArenaError> {
+        let has_it = |block: &Arc<OpenBlock>| block.chunk(location.slot).is_some();
         let outline = self.store.outline(location.arena)?;
         if let Some(place) = outline.block_of(location.slot) {
             let block = self.store.block(&outline, place)?;
-            if block.chunk(location.slot).is_some() {
+            if has_it(&block) {
                 return Ok(block);
             }
         }
-        // Another generation may have it.
+        // Another generation may have it, though the first that names it does not give it.
         let arena = self.store.arena_with(location)?;
         let place = arena.block_of(location.slot).ok_or_else(|| slot_lost(location))?;
-        self.store.block(&arena, place)
+        let block = self.store.block(&arena, place)?;
+        if has_it(&block) {
+            return Ok(block);
+        }
+        let mut blocks = self.store.blocks_with(location)?.into_iter();
+        blocks.find(has_it).ok_or_else(|| slot_lost(location))
     }
 
     /// The bytes of a chunk from its stored form, verified against its fingerprint. Bases that are

@@ -288,8 +288,11 @@ fn rewrite_arena(
         Sources::Unreadable(why) => return Ok(Rewritten::PutOff(why)),
     };
     let goes = |slot| slots.contains(slot);
-    let newest = &sources[0].arena;
-    let is_done = !holds_any(newest, slots)
+    let newest = sources.iter().map(|source| &source.arena).max_by_key(|arena| arena.generation);
+    let newest = newest.expect("one is read at least");
+    // In favour of what the owner has not made nothing is removed.
+    let is_done = (newest.is_marked || sources.len() == 1)
+        && !holds_any(newest, slots)
         && sources.iter().all(|source| newest.covers(&source.arena, goes));
     let top = if is_done {
         newest.clone()
@@ -314,6 +317,13 @@ fn rewrite_arena(
             }
             other => other?,
         };
+        let opened = match store.open_arena_in(next.name, next.object()) {
+            // What its machine has made can be so odd that nothing is made of it.
+            Err(error) if error.is_unreadable() => {
+                return Ok(Rewritten::PutOff(error.to_string()));
+            }
+            other => Arc::new(other?),
+        };
         let name = next.name.object();
         match repository.backend().create(&name, next.object()) {
             Err(BackendError::AlreadyExists { .. }) => return Ok(Rewritten::Changed),
@@ -328,7 +338,7 @@ fn rewrite_arena(
         }
         carried.arenas_rewritten += 1;
         carried.rewritten_bytes += next.object().len() as u64;
-        Arc::new(store.open_arena_in(next.name, next.object())?)
+        opened
     };
     store.forget(arena);
     store.learn(top.name());
@@ -373,7 +383,7 @@ impl ReadSource {
 
 /// The generations of an arena that can be read whole.
 enum Sources {
-    /// Newest first.
+    /// In the order in which they are believed.
     Read(Vec<ReadSource>),
     /// One is gone since they were listed.
     Changed,
@@ -418,6 +428,9 @@ fn read_sources(
             Err(error) => why = Some(error),
         }
     }
+    // A first generation can be made again once it was rewritten, and say that it holds what it does not:
+    // so a chunk is taken from what the owner has made, if that holds it.
+    sources.sort_by_key(|source| !source.arena.is_marked);
     if !sources.is_empty() {
         return Ok(Sources::Read(sources));
     }

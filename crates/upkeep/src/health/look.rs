@@ -167,12 +167,12 @@ pub fn look_into(arena: &Arena, object: &[u8], reader: &ChunkReader, mut looked:
         for slot in arena.summary.blocks[place].head.slots() {
             let stored = opened.as_ref().ok().and_then(|blocks| blocks.first()?.chunk(slot));
             let found = match (stored, arena.slot(slot)) {
-                // Left out: by a rewriting, or by a repair, of which the block still has the chunk.
-                (_, Some(named)) if opened.is_ok() && named.fingerprint == Fingerprint::ZERO => {
-                    continue;
-                }
                 (Some(stored), Some(named)) => {
                     look_at_chunk(reader, ArenaContent::of(arena.id), stored, named.fingerprint)
+                }
+                // A rewriting has left it out.
+                (None, Some(named)) if opened.is_ok() && named.fingerprint == Fingerprint::ZERO => {
+                    continue;
                 }
                 _ if matches!(opened, Err(ArenaError::Unknown { .. })) => Err(Wrong::Newer),
                 _ => Err(Wrong::Here),

@@ -1,7 +1,8 @@
 //! Generations of arenas that a repair takes away, or must not build upon.
 //!
-//! What a repair rescues gets the owner's mark, and the mark says of which domain an arena is. So a
-//! generation is rescued only if it is of the domain that the arena is of.
+//! What a repair rescues counts before all that machines make. So a generation is rescued only if it is one
+//! that counts, or if there is none: the head of an arena says of which domain it is, and anybody can write
+//! a head; and anybody can seal blocks for the owner.
 
 use std::collections::HashSet;
 
@@ -15,7 +16,7 @@ use strongroom_repository::{ChunkReader, Repository, RepositoryError};
 use super::mend::{RepairOutcome, lose};
 use super::named::find_named;
 
-/// Generations that others planted over the arenas of a domain.
+/// Generations of arenas that their makers had no right to make.
 pub(super) fn find_planted(
     repository: &Repository,
     reader: &ChunkReader,
@@ -32,8 +33,8 @@ pub(super) fn find_planted(
     Ok(planted)
 }
 
-/// Takes generations away that others planted over the arenas of a domain, and returns the arenas that
-/// are left as they are, because it is not proved of which domain they are.
+/// Takes generations away that their makers had no right to make, and returns the arenas that are left as
+/// they are: it is not proved of which domain they are, or something names what is in such a generation.
 pub(super) fn take_planted_away(
     repository: &Repository,
     reader: &ChunkReader,
@@ -54,14 +55,12 @@ pub(super) fn take_planted_away(
             all.push((id, sorted));
         }
     }
-    let (contested, proved): (Vec<_>, Vec<_>) =
-        all.into_iter().partition(|(_, sorted)| sorted.is_contested && sorted.undecided.is_empty());
-    let named = find_named(repository, reader, &listed, &contested)?;
-    for (id, sorted) in contested.into_iter().chain(proved) {
-        if named.contains(&id) {
+    let named = find_named(repository, reader, &listed, &all)?;
+    for (id, sorted) in all {
+        if named.contains(&id) && !sorted.planted.is_empty() {
             for planted in &sorted.planted {
-                let why = "of the same arena there are generations of several domains, and something \
-                           names what is in this one: left as it is";
+                let why = "the generations of its arena have different makers, and something names what \
+                           is in this one alone: left as it is";
                 lose(outcome, &planted.name.object(), why, monitor);
             }
             left.insert(id);
@@ -84,24 +83,29 @@ pub(super) fn take_planted_away(
             }
             reader.store().forget(id);
             outcome.taken_away += 1;
-            let message = "taken away: planted over the arena of another domain";
+            let message = "taken away: its maker had no right to make a generation of this arena";
             monitor.detail(&format!("{name}: {message}"));
         }
     }
     Ok(left)
 }
 
-/// Whether a damaged generation may be rescued: the only one, or one that names the domain of those
-/// that can be read; if none can, the first. Rubbish of which nothing says a domain is no other generation.
+/// Whether a damaged generation may be rescued. If its summary opens, that says of which domain it is, and
+/// it must be one that counts. Otherwise no generation must be readable, and it must be the first, or the
+/// only one that names a domain. Rubbish is no other generation.
 pub(super) fn may_rescue(
     repository: &Repository,
     (name, object): (ArenaName, &[u8]),
     sorted: &Generations,
     reader: &ChunkReader,
 ) -> bool {
-    let known = sorted.genuine.iter().find_map(|listed| reader.store().arena_in(listed.name).ok());
-    if let Some(known) = known {
-        return domain_claimed(object) == Some(known.domain);
+    let store = reader.store();
+    if store.open_arena_in(name, object).is_ok() {
+        return sorted.genuine.iter().any(|listed| listed.name == name);
+    }
+    let mut others = sorted.genuine.iter().map(|listed| listed.name).filter(|it| *it != name);
+    if others.any(|other| store.arena_in(other).is_ok()) {
+        return false;
     }
     let claims = |other: ArenaName| {
         let arena_bytes = repository.config.arena_bytes;

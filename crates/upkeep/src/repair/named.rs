@@ -1,9 +1,11 @@
-//! Whether anything is named of generations that are not proved to be planted.
+//! Whether anything is named of generations that look planted.
 //!
 //! If neither a mark nor a voucher says of which domain an arena is, its first generation does. But a
 //! version of before there were marks rewrote arenas without one and removed the first generation; then
-//! a thief may create a first one, and the true one looks planted. So before a repair takes such a
-//! generation away, it asks whether a snapshot, or the delta of a chunk, names what only that has.
+//! a thief may create a first one, and the true one looks planted. So before a repair takes a generation
+//! away, it asks whether a snapshot, or the delta of a chunk, names what only that has. What cannot be read
+//! may name it, too; but if it is proved of which domain the arena is, only what does name it counts, or
+//! anything that a thief leaves unreadable would keep what the thief has planted.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -16,40 +18,45 @@ use strongroom_repository::{
     SnapshotWalk, TreeKey, list_snapshots,
 };
 
-/// The arenas of these of which something is named that only a generation has which looks planted; all
-/// of them if that cannot be found out.
+/// The arenas of these of which something is named that only a generation has which looks planted, and
+/// those that are contested if something cannot be read that may name it.
 pub(super) fn find_named(
     repository: &Repository,
     reader: &ChunkReader,
     listed: &ListedArenas,
-    contested: &[(ArenaId, Generations)],
+    all: &[(ArenaId, Generations)],
 ) -> Result<HashSet<ArenaId>, RepositoryError> {
-    if contested.is_empty() {
+    if all.iter().all(|(_, sorted)| sorted.planted.is_empty()) {
         return Ok(HashSet::new());
     }
     let mut search = Search {
         reader,
         wanted: HashMap::new(),
+        held: HashSet::new(),
         named: HashSet::new(),
         known: PartMemo::new(reader.limits().memo_kept_min),
+        is_all_read: true,
     };
-    let found = search.look(repository, listed, contested);
-    match found {
-        Ok(()) => Ok(search.named),
-        Err(error) if error.is_damage() || error.is_withheld() => {
-            Ok(contested.iter().map(|(id, _)| *id).collect())
-        }
-        Err(error) => Err(error),
+    search.look(repository, listed, all)?;
+    if !search.is_all_read {
+        let contested = all.iter().filter(|(_, sorted)| sorted.is_contested);
+        search.named.extend(contested.map(|(id, _)| *id));
     }
+    Ok(search.named)
 }
 
 struct Search<'s> {
     reader: &'s ChunkReader,
     /// What only generations have that look planted.
     wanted: HashMap<Location, HashSet<Fingerprint>>,
+    /// Places of these that hold another chunk in a generation that is proved to count: who names no
+    /// fingerprint names that.
+    held: HashSet<Location>,
     named: HashSet<ArenaId>,
     /// Trees and nodes that were gone into.
     known: PartMemo<()>,
+    /// Whether everything could be read that may name something.
+    is_all_read: bool,
 }
 
 impl Search<'_> {
@@ -57,16 +64,14 @@ impl Search<'_> {
         &mut self,
         repository: &Repository,
         listed: &ListedArenas,
-        contested: &[(ArenaId, Generations)],
+        all: &[(ArenaId, Generations)],
     ) -> Result<(), RepositoryError> {
-        for (id, sorted) in contested {
+        for (id, sorted) in all {
             self.add(*id, sorted)?;
         }
         self.bases(listed)?;
-        let mut list = list_snapshots(repository)?;
-        if let Some((_, error)) = list.unreadable.drain(..).chain(list.newer.drain(..)).next() {
-            return Err(error);
-        }
+        let list = list_snapshots(repository)?;
+        self.is_all_read &= list.unreadable.is_empty() && list.newer.is_empty();
         for snapshot in list.all() {
             let cancel = Cancel::new();
             let mut walk = SnapshotWalk::new(&Found::root(snapshot), self.reader, &cancel);
@@ -74,20 +79,33 @@ impl Search<'_> {
                 match event {
                     SnapshotEvent::Enter(directory) => {
                         let was_met = self.known.was_met(TreeKey::of_tree(directory.tree));
-                        self.recipe(directory.tree)?;
+                        let named = self.recipe(directory.tree);
+                        self.pass(named)?;
                         if was_met {
                             walk.skip();
                         }
                     }
                     SnapshotEvent::Leaf { entry, .. } => {
-                        entry.content().map_or(Ok(()), |content| self.recipe(content))?;
+                        let named = entry.content().map_or(Ok(()), |content| self.recipe(content));
+                        self.pass(named)?;
                     }
-                    SnapshotEvent::Lost { error, .. } => return Err(error),
+                    SnapshotEvent::Lost { error, .. } => self.pass(Err(error))?,
                     SnapshotEvent::Leave { .. } => {}
                 }
             }
         }
         Ok(())
+    }
+
+    /// Notes that something cannot be read, and goes on.
+    fn pass(&mut self, read: Result<(), RepositoryError>) -> Result<(), RepositoryError> {
+        match read {
+            Err(error) if error.is_damage() || error.is_withheld() => {
+                self.is_all_read = false;
+                Ok(())
+            }
+            other => other,
+        }
     }
 
     /// Notes what is in generations of one arena that look planted, and in none of the others.
@@ -105,9 +123,15 @@ impl Search<'_> {
             };
         let genuine = slots(&sorted.genuine)?;
         for (slot, fingerprint) in slots(&sorted.planted)? {
-            if !genuine.contains(&(slot, fingerprint)) {
-                let place = Location { arena: id, slot };
-                self.wanted.entry(place).or_default().insert(fingerprint);
+            if genuine.contains(&(slot, fingerprint)) {
+                continue;
+            }
+            let place = Location { arena: id, slot };
+            self.wanted.entry(place).or_default().insert(fingerprint);
+            let all = Fingerprint::ZERO..=Fingerprint([u8::MAX; Fingerprint::BYTES]);
+            let mut there = genuine.range((slot, *all.start())..=(slot, *all.end()));
+            if !sorted.is_contested && there.next().is_some() {
+                self.held.insert(place);
             }
         }
         Ok(())
@@ -116,10 +140,17 @@ impl Search<'_> {
     /// The bases of all deltas.
     fn bases(&mut self, listed: &ListedArenas) -> Result<(), RepositoryError> {
         for generation in listed.all() {
-            let arena = self.reader.store().arena_in(generation.name)?;
+            let arena = match self.reader.store().arena_in(generation.name) {
+                Ok(arena) => arena,
+                Err(error) => {
+                    self.pass(Err(error.into()))?;
+                    continue;
+                }
+            };
             for (_, entry) in arena.slots() {
-                let named = entry.bases.iter().filter(|base| self.wanted.contains_key(base));
-                self.named.extend(named.map(|base| base.arena));
+                let is_named =
+                    |base: &&Location| self.wanted.contains_key(base) && !self.held.contains(base);
+                self.named.extend(entry.bases.iter().filter(is_named).map(|base| base.arena));
             }
         }
         Ok(())
@@ -137,7 +168,7 @@ impl Search<'_> {
     fn reference(&mut self, chunk: &ChunkRef) {
         let wanted = self.wanted.get(&chunk.location);
         // By value a reference does not say what the chunk is.
-        let is_any = self.reader.naming().is_by_value();
+        let is_any = self.reader.naming().is_by_value() && !self.held.contains(&chunk.location);
         if wanted.is_some_and(|names| is_any || names.contains(&chunk.fingerprint)) {
             self.named.insert(chunk.location.arena);
         }

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use strongroom_arena::envelope::format::HeaderError;
 use strongroom_arena::scan::holds_something;
-use strongroom_arena::{ArenaError, ArenaName, envelope};
+use strongroom_arena::{ArenaError, ArenaName, ListedArenas, envelope};
 use strongroom_backend::{BackendError, ObjectName, Removal, remove_object};
 use strongroom_base::{Monitor, SnapshotId};
 use strongroom_repository::objects::{
@@ -172,8 +172,13 @@ pub(super) fn take_arenas_away(
     if collections.blocked().is_some() {
         return Ok(());
     }
+    let listed = ListedArenas::list(repository.backend())?;
     let lost: Vec<_> = outcome.lost.iter().filter_map(ArenaName::of).collect();
-    for arena in lost.into_iter().filter(|arena| !is_condemned(*arena)) {
+    for arena in lost {
+        // The collection finds the arena in another generation.
+        if is_condemned(arena) && !has_another(reader, &listed, arena)? {
+            continue;
+        }
         let name = arena.object();
         let is_of_none = match origin_of(repository, &name)? {
             Some(session) => !at_work.contains(&&session),
@@ -187,8 +192,11 @@ pub(super) fn take_arenas_away(
             continue;
         }
         // Snapshots that lack nothing may read what is left of it: it was not rescued, for some reason.
-        let object = bytes_given(repository, &name)?;
-        if object.is_none_or(|object| holds_something(reader.store(), arena, &object)) {
+        let Some(object) = bytes_given(repository, &name)? else { continue };
+        let is_read = reader.store().open_arena_in(arena, &object).is_ok();
+        let is_alone = !has_another(reader, &listed, arena)?;
+        let is_copy = is_copy_of_another(repository, &name, &object)?;
+        if is_read || (is_alone && !is_copy && holds_something(reader.store(), arena, &object)) {
             continue;
         }
         if remove_object(repository.backend(), &name)? == Removal::Directory {
@@ -202,6 +210,20 @@ pub(super) fn take_arenas_away(
         ));
     }
     Ok(())
+}
+
+/// Whether another generation of an arena counts, and can be read.
+fn has_another(
+    reader: &ChunkReader,
+    listed: &ListedArenas,
+    arena: ArenaName,
+) -> Result<bool, RepositoryError> {
+    let sorted = match reader.store().sort_generations(listed.generations(arena.id)) {
+        Err(error) if error.withheld().is_some() => return Ok(false),
+        other => other?,
+    };
+    let mut others = sorted.genuine.iter().map(|listed| listed.name).filter(|it| *it != arena);
+    Ok(others.any(|other| reader.store().arena_in(other).is_ok()))
 }
 
 /// Whether an object is beyond parity, although the medium gives every byte, twice the same; or it
@@ -226,6 +248,20 @@ fn is_rubbish(repository: &Repository, name: &ObjectName) -> Result<bool, Backen
             Some(Fault::Swapped { rightful }) => is_copy_of(repository, &object, &rightful),
             _ => false,
         })
+}
+
+/// Whether an object is that of another name, which is whole there.
+fn is_copy_of_another(
+    repository: &Repository,
+    name: &ObjectName,
+    object: &[u8],
+) -> Result<bool, BackendError> {
+    match look_whole(repository.backend(), name, repository.config.arena_bytes) {
+        Ok((_, Some(Fault::Swapped { rightful }))) => Ok(is_copy_of(repository, object, &rightful)),
+        Ok(_) => Ok(false),
+        Err(error) if error.is_not_found() || error.is_withheld() => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Whether these bytes are those of another object that is whole, so that nothing is lost with them.

@@ -4,7 +4,8 @@
 
 use strongroom_arena::envelope::{self, HEADROOM, Identity};
 use strongroom_arena::format::FRAME_BYTES;
-use strongroom_arena::{ArenaContent, CacheLimits};
+use strongroom_arena::{ArenaContent, CacheLimits, Rewriting, Source, rewrite};
+use strongroom_base::SeededEntropy;
 use strongroom_repository::{ArenaSlots, Selection, SlotSets, create_plan, create_verdict};
 use strongroom_testkit::{RefusingBackend, noise};
 
@@ -57,6 +58,12 @@ fn with_planted_fronts(seed: u64) -> (World, [Side; 2], Vec<ArenaName>) {
 
 #[test]
 fn a_mirror_removes_nothing_in_favour_of_what_was_planted() {
+    for by_repair in [false, true] {
+        mirror_beside_planted_fronts(by_repair);
+    }
+}
+
+fn mirror_beside_planted_fronts(by_repair: bool) {
     let (world, [one, other], planted) = with_planted_fronts(5500);
     let source = one.open(&world);
     let place: Arc<dyn Backend> = other.objects.clone();
@@ -72,9 +79,14 @@ fn a_mirror_removes_nothing_in_favour_of_what_was_planted() {
     other.assert_all_holds(&world, &other.made, "after the mirror");
 
     // What was planted is taken away, and the next is as it should be.
-    for name in &planted {
-        other.objects.remove(&name.object()).unwrap();
+    if by_repair {
+        let plan = plan_repair(&*other.objects, &Silent, &Cancel::new()).unwrap();
+        repair(&other.open(&world), &plan, &Silent, &Cancel::new()).unwrap();
+    } else {
+        planted.iter().for_each(|name| other.objects.remove(&name.object()).unwrap());
     }
+    let left = other.objects.snapshot();
+    assert!(planted.iter().all(|name| !left.contains_key(&name.object())));
     replicate(source.backend(), &*place, &Silent, &Cancel::new()).unwrap();
     let plan = plan_mirror(&source, &place).unwrap();
     let outcome = mirror(&source, &place, &plan, &Silent, &Cancel::new()).unwrap();
@@ -205,4 +217,45 @@ fn a_front_is_no_place_of_a_chunk() {
             world.assert_holds(&world.open(), kept.0, &kept.1, "without what was planted");
         }
     }
+}
+
+/// Of three generations the greatest says that it holds everything, and does not open; each of the others lacks
+/// a chunk. All are read, each from the generation that has it.
+#[test]
+fn a_chunk_is_read_from_any_generation_that_has_it() {
+    let world = World::bare(5550);
+    for file in 0..8 {
+        world.write(&format!("file{file}"), &noise(5550 + file, 1000));
+    }
+    let (id, image) = (world.backup().snapshot.id, world.image());
+    let whole = world.objects.snapshot();
+    let mut names = whole.keys().filter_map(ArenaName::of);
+    let arena = names.find(|name| ArenaContent::of(name.id) == ArenaContent::Data).unwrap();
+    let object = &whole[&arena.object()];
+    let owner = world.open();
+    let store = owner.arena_store(CacheLimits::default());
+    let opened = store.open_arena_in(arena, object).unwrap();
+    let inner = opened.summary.blocks.iter().find(|block| block.head.chunk_count > 3);
+    let first = inner.expect("a block has several chunks").head.first_slot;
+    let made_without = |slot: u32, generation| {
+        let rewriting = Rewriting {
+            generation,
+            keys: owner.write_keys(),
+            redundancy: owner.redundancy(),
+            padding: false,
+            entropy: &SeededEntropy::new(u64::from(generation)),
+        };
+        let source = Source { name: arena, object };
+        let goes = |other| other == slot;
+        let made = rewrite(&store, &[source], &goes, &rewriting).unwrap();
+        (made.name, made.object().to_vec())
+    };
+    let (top, last) = made_without(u32::MAX, 30);
+    world.objects.create(&top.object(), &with_other_blocks(&owner, top, &last)).unwrap();
+    for (generation, slot) in [(10, first + 1), (20, first + 2)] {
+        let (name, bytes) = made_without(slot, generation);
+        world.objects.create(&name.object(), &bytes).unwrap();
+    }
+    world.objects.remove(&arena.object()).unwrap();
+    world.assert_holds(&world.open(), id, &image, "read");
 }

@@ -2,7 +2,9 @@
 
 use strongroom_arena::CacheLimits;
 use strongroom_backend::Backend;
-use strongroom_repository::{Wishes, snapshot_object};
+use strongroom_repository::{
+    ArenaSlots, Selection, SlotSets, Wishes, create_plan, snapshot_object,
+};
 use strongroom_testkit::{Gives, RefusingBackend, WithholdingBackend};
 use strongroom_upkeep::{
     NewAccess, PruneOptions, VerifyDepth, add_key, may_recover, plan_recovery, remove_key,
@@ -217,12 +219,47 @@ fn rubbish_keeps_no_damaged_generation_from_being_rescued() {
     object[HEADER_BYTES..first_block].fill(0);
     object[layout.parity..layout.second_table].fill(0);
     let above = ArenaName { generation: arena.generation + 1, ..arena };
-    objects.insert(above.object(), vec![0x5c; 16]);
+    let first_tried = arena.rewritten(&objects[&arena.object()]).unwrap();
+    for rubbish in [above, first_tried] {
+        objects.insert(rubbish.object(), vec![0x5c; 16]);
+    }
     assert_eq!(lost(&world.open_objects(&objects).unwrap(), &[id]).len(), 1);
     let (backend, repository, outcome) = repaired(&world, &objects);
     assert_eq!((outcome.rescued, outcome.affected.len()), (1, 0), "{outcome:?}");
     assert_eq!(lost(&repository, &[id]).len(), 0);
-    assert!(!backend.snapshot().contains_key(&above.object()), "the rubbish is gone");
+    for rubbish in [above, first_tried] {
+        assert!(!backend.snapshot().contains_key(&rubbish.object()), "the rubbish is gone");
+    }
+}
+
+/// Rubbish as a further generation of an arena, and a copy of another arena's object, are taken away; also
+/// while a collection names the arena.
+#[test]
+fn rubbish_beside_an_arena_is_taken_away_while_a_collection_names_it() {
+    for is_open in [false, true] {
+        let (world, id, arena) = with_dead_blocks(707);
+        let names = names_in(&world.objects.snapshot(), "arenas");
+        let other = names.iter().find(|name| **name != arena.object()).unwrap();
+        let copied = world.objects.snapshot()[other].clone();
+        let planted = [(7, copied), (9, vec![0x5c; 16])];
+        for (generation, bytes) in &planted {
+            let name = ArenaName { generation: *generation, ..arena };
+            world.objects.create(&name.object(), bytes).unwrap();
+        }
+        if is_open {
+            let slots = [(arena.id, ArenaSlots::Runs(vec![(0, 1)]))].into();
+            let plan = Selection { snapshots: Vec::new(), slots: SlotSets(slots) };
+            assert!(create_plan(&world.open(), 1, &plan).unwrap());
+        }
+        let whole = world.objects.snapshot();
+        let (backend, repository, outcome) = repaired(&world, &whole);
+        assert_eq!((outcome.taken_away, outcome.lost.len()), (2, 0), "{is_open}: {outcome:?}");
+        assert_eq!(lost(&repository, &[id]).len(), 0);
+        let all = PruneOptions { unused_percent_max: 0, ..PruneOptions::default() };
+        prune(&repository, &all, &Silent, &Cancel::new()).unwrap();
+        assert_eq!(lost(&repository, &[id]).len(), 0);
+        drop(backend);
+    }
 }
 
 /// What the medium refuses is replaced by a copy that proves to be it, and by no other.
