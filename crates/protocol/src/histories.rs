@@ -4,7 +4,7 @@
 //!
 //! The arena is that of a machine which can only store. The owner's collectors rewrite it, with a mark
 //! that no other can make; an auditor vouches for it; a repairer takes away what is planted. The thief
-//! has a key of another domain. How a collector stays clear of writers is in the other model: here a
+//! has a key of another domain, or has taken the machine over and has its own. How a collector stays clear of writers is in the other model: here a
 //! verdict is one step, a backup is one, and what is between them is the carrying out.
 
 use stateright::{Model, Property};
@@ -33,6 +33,8 @@ pub struct Histories {
     pub verdicts: u8,
     /// A thief plants a generation, and commits a snapshot that names what is not his.
     pub has_thief: bool,
+    /// A thief has the machine's key, and makes a generation of its domain.
+    pub is_taken_over: bool,
     /// The owner vouches for what a verification found right.
     pub has_auditor: bool,
     /// The owner takes away what is planted.
@@ -67,6 +69,14 @@ pub enum Mistake {
     CopiesBesideACollector,
     /// A copy takes what is under a name for what it would bring.
     TakesNamesForObjects,
+    /// All generations of the machine's domain count, with a mark or without.
+    CountsWithoutMark,
+    /// A rewriting takes a chunk from the greatest generation that says that it has it. Harmless alone: of
+    /// those that count, a marked one is greater than one that is not.
+    BelievesTheGreatest,
+    /// A generation covers another that has other chunks in the same slots. Harmless alone: those that
+    /// count never do.
+    CoversByNumbers,
 }
 
 /// A generation of the arena. Its name is its level and what it was made by leaving out.
@@ -76,8 +86,12 @@ pub struct Generation {
     without: Set,
     is_thiefs: bool,
     is_marked: bool,
-    /// What it says that it has. The thief's has something else there.
+    /// What it says that it has.
     slots: Set,
+    /// Slots of these that it calls something else.
+    other: Set,
+    /// Slots of these that have the chunks that belong there. What a thief makes has none.
+    right: Set,
 }
 
 /// What a collector carries out, and what it has listed before.
@@ -171,10 +185,37 @@ impl Generation {
     fn name(&self) -> (u8, Set) {
         (self.level, self.without)
     }
+
+    /// Whether no slot is called one thing here and another there.
+    fn agrees_with(&self, other: &Self) -> bool {
+        let shared = self.slots.and(other.slots);
+        self.other.and(shared) == other.other.and(shared)
+    }
+
+    fn covers(&self, other: &Self, dead: Set, histories: &Histories) -> bool {
+        let rest = other.slots.minus(dead);
+        let is_same = self.other.and(rest) == other.other.and(rest);
+        rest.is_within(self.slots) && (is_same || histories.has(Mistake::CoversByNumbers))
+    }
+}
+
+/// Those of the machine's domain that count, and the others.
+fn divide_own(own: Vec<Generation>, histories: &Histories) -> (Vec<Generation>, Vec<Generation>) {
+    if histories.has(Mistake::CountsWithoutMark) {
+        return (own, Vec::new());
+    }
+    let marked: Vec<Generation> = own.iter().filter(|it| it.is_marked).copied().collect();
+    let is_first =
+        |it: &Generation| it.level == 0 && marked.iter().all(|other| other.agrees_with(it));
+    let counts = |it: &Generation| it.is_marked || is_first(it);
+    if !own.iter().any(counts) {
+        return (own, Vec::new());
+    }
+    own.into_iter().partition(counts)
 }
 
 /// Whose an arena is: as `crates/arena/src/store/generations.rs` says, but for the owner's own arenas.
-fn sort(objects: &[Generation], vouched: &[Generation]) -> Sorted {
+fn sort(objects: &[Generation], vouched: &[Generation], histories: &Histories) -> Sorted {
     let only = |which: &dyn Fn(&Generation) -> bool| {
         let mut found = objects.iter().filter(|it| which(it)).map(|it| it.is_thiefs);
         let first = found.next()?;
@@ -187,13 +228,15 @@ fn sort(objects: &[Generation], vouched: &[Generation]) -> Sorted {
         (None, Some(Some(all))) => (true, Some(all)),
         (None, _) => (false, first),
     };
-    let (genuine, others): (Vec<_>, Vec<_>) =
+    let (own, others): (Vec<_>, Vec<_>) =
         objects.iter().partition(|it| is_thiefs == Some(it.is_thiefs));
-    let is_contested = !is_proved && genuine.len() < objects.len();
-    match is_thiefs {
-        Some(_) => Sorted { genuine, planted: others, undecided: Vec::new(), is_contested },
-        None => Sorted { genuine, planted: Vec::new(), undecided: others, is_contested },
-    }
+    let is_contested = !is_proved && !others.is_empty();
+    let (genuine, further) = divide_own(own, histories);
+    let (planted, undecided) = match is_thiefs {
+        Some(_) => ([further, others].concat(), Vec::new()),
+        None => (further, others),
+    };
+    Sorted { genuine, planted, undecided, is_contested }
 }
 
 fn slots_of<'g>(generations: impl IntoIterator<Item = &'g Generation>) -> Set {
@@ -208,6 +251,8 @@ impl Place {
             is_thiefs: false,
             is_marked: false,
             slots: SLOTS,
+            other: Set::EMPTY,
+            right: SLOTS,
         };
         Self {
             objects: vec![first],
@@ -224,14 +269,16 @@ impl Place {
         }
     }
 
-    fn sorted(&self) -> Sorted {
-        sort(&self.objects, &self.vouched)
+    fn sorted(&self, histories: &Histories) -> Sorted {
+        sort(&self.objects, &self.vouched, histories)
     }
 
-    /// What a reader of the machine's snapshots finds, and its writer.
-    fn readable(&self) -> Set {
-        let Sorted { genuine, undecided, .. } = self.sorted();
-        slots_of(genuine.iter().chain(&undecided).filter(|it| !it.is_thiefs))
+    /// What a reader of the machine's snapshots finds, and its writer: in any generation that counts, as a
+    /// chunk is compared with its name.
+    fn readable(&self, histories: &Histories) -> Set {
+        let Sorted { genuine, undecided, .. } = self.sorted(histories);
+        let own = genuine.iter().chain(&undecided).filter(|it| !it.is_thiefs);
+        own.fold(Set::EMPTY, |all, it| all.or(it.right))
     }
 
     fn listed(&self) -> Set {
@@ -251,7 +298,7 @@ impl Place {
 
     /// C2, C6, C7 of this arena; none if there is nothing to do.
     fn decide(&self, histories: &Histories, roots: &[Set; SNAPSHOTS]) -> Option<(Verdict, Set)> {
-        let sorted = self.sorted();
+        let sorted = self.sorted(histories);
         let removes_contested = histories.has(Mistake::RemovesContested);
         let is_contested = sorted.is_contested && !removes_contested;
         let mut kept = sorted.genuine;
@@ -289,14 +336,15 @@ impl Place {
         }
         if let Some(top) = carrying.top {
             let below = |it: &Generation| {
-                let is_covered = it.slots.minus(dead).is_within(top.slots);
+                let is_covered = top.covers(it, dead, histories);
                 let goes = is_covered || histories.has(Mistake::RemovesUncovered);
-                !it.is_thiefs && it.level < top.level && goes
+                it.level < top.level && goes
             };
-            self.objects.retain(|it| !(carrying.listed.contains(it) && below(it)));
+            let genuine = sort(&carrying.listed, &self.vouched, histories).genuine;
+            self.objects.retain(|it| !(genuine.contains(it) && below(it)));
             return false;
         }
-        let sorted = sort(&carrying.listed, &self.vouched);
+        let sorted = sort(&carrying.listed, &self.vouched, histories);
         if sorted.is_contested && !histories.has(Mistake::RemovesContested) {
             // It is left as it is. Until it is known whose it is, the collection stays open, and so what
             // it condemns is used by no writer.
@@ -316,11 +364,30 @@ impl Place {
             sources.drain(..sources.len().saturating_sub(1));
         }
         let Some(newest) = sources.last().copied() else { return false };
+        let all_agree = sources.iter().all(|it| sources.iter().all(|other| it.agrees_with(other)));
+        if !all_agree && !histories.has(Mistake::CountsWithoutMark) {
+            return false;
+        }
         let all = slots_of(&sources);
-        if newest.slots.and(dead).is_empty() && all.minus(dead).is_within(newest.slots) {
+        let is_made_by_owner = newest.is_marked || sources.len() == 1;
+        let may_be_top = is_made_by_owner || histories.has(Mistake::HasNoMark);
+        let covers_all = sources.iter().all(|it| newest.covers(it, dead, histories));
+        if may_be_top && newest.slots.and(dead).is_empty() && covers_all {
             carrying.top = Some(newest);
             return true;
         }
+        // The greatest first, and before all those that have the mark.
+        sources.reverse();
+        if !histories.has(Mistake::BelievesTheGreatest) {
+            sources.sort_by_key(|it| !it.is_marked);
+        }
+        let believed = |which: &dyn Fn(&Generation) -> Set| {
+            let has = |slot: &u8| {
+                let first = sources.iter().find(|it| it.slots.has(*slot));
+                first.is_some_and(|it| which(it).has(*slot))
+            };
+            all.minus(dead).iter().filter(has).fold(Set::EMPTY, Set::with)
+        };
         let level = carrying.listed.last().map_or(0, |greatest| greatest.level) + 1;
         if level > LEVEL_MAX {
             return false;
@@ -331,6 +398,8 @@ impl Place {
             is_thiefs: newest.is_thiefs,
             is_marked: !histories.has(Mistake::HasNoMark),
             slots: all.minus(dead),
+            other: believed(&|it| it.other),
+            right: believed(&|it| it.right),
         };
         match self.create(next) {
             true => carrying.top = Some(next),
@@ -376,15 +445,16 @@ impl State {
 
     /// Every snapshot of the machine that no verdict of this copy has forgotten can be read there. What a
     /// copy did not bring, and said so, is where it was, until it is forgotten there.
-    fn is_readable(&self) -> bool {
+    fn is_readable(&self, histories: &Histories) -> bool {
         let first = &self.places[0];
         self.places.iter().all(|place| {
             place.listed().without(OF_THIEF).iter().all(|id| {
                 let roots = self.roots[usize::from(id)];
                 let is_owed = self.is_owed.has(id)
                     && (first.gone.has(id)
-                        || roots.is_within(first.readable().or(place.readable())));
-                is_owed || roots.is_within(place.readable())
+                        || roots
+                            .is_within(first.readable(histories).or(place.readable(histories))));
+                is_owed || roots.is_within(place.readable(histories))
             })
         })
     }
@@ -412,7 +482,8 @@ impl Model for Histories {
     fn actions(&self, state: &State, actions: &mut Vec<Step>) {
         for (number, place) in (0..).zip(&state.places) {
             let held = place.open.map_or(Set::EMPTY, |open| open.dead);
-            let usable = if place.is_dead { Set::EMPTY } else { place.readable().minus(held) };
+            let readable = place.readable(self);
+            let usable = if place.is_dead { Set::EMPTY } else { readable.minus(held) };
             if !place.has_backed_up {
                 actions.extend(usable.iter().map(|slot| Step::BackUp(number, Set::of(&[slot]))));
             }
@@ -432,13 +503,13 @@ impl Model for Histories {
                 }
             }
             if self.has_auditor {
-                let sorted = place.sorted();
+                let sorted = place.sorted(self);
                 let all = sorted.genuine.len() == place.objects.len();
                 let may = all || self.has(Mistake::VouchesForOne);
                 let new = place.objects.iter().filter(|it| may && !place.vouched.contains(it));
                 actions.extend(new.map(|it| Step::Vouch(number, *it)));
             }
-            if self.has_repairer && !place.sorted().planted.is_empty() {
+            if self.has_repairer && !place.sorted(self).planted.is_empty() {
                 actions.push(Step::Repair(number));
             }
         }
@@ -456,8 +527,28 @@ impl Model for Histories {
                         is_thiefs: true,
                         is_marked: false,
                         slots,
+                        other: slots,
+                        right: Set::EMPTY,
                     };
                     actions.push(Step::Plant(self.last(), planted));
+                }
+            }
+        }
+        if self.is_taken_over && !state.has_planted {
+            for level in 0..LEVEL_MAX {
+                for slots in [Set::of(&[0]), Set::of(&[1]), SLOTS] {
+                    for other in [Set::EMPTY, slots] {
+                        let planted = Generation {
+                            level,
+                            without: Set::EMPTY,
+                            is_thiefs: false,
+                            is_marked: false,
+                            slots,
+                            other,
+                            right: Set::EMPTY,
+                        };
+                        actions.push(Step::Plant(self.last(), planted));
+                    }
                 }
             }
         }
@@ -501,7 +592,7 @@ impl Model for Histories {
                 let mut carrying = place.collectors[usize::from(collector)].take()?;
                 let before = place.objects.len();
                 let goes_on = place.carry(self, &mut carrying);
-                let has_planted = place.objects.iter().any(|it| it.is_thiefs);
+                let has_planted = place.objects.iter().any(|it| it.right.is_empty());
                 state.removed_beside_planted |= has_planted && place.objects.len() < before;
                 if goes_on {
                     place.collectors[usize::from(collector)] = Some(carrying);
@@ -517,7 +608,7 @@ impl Model for Histories {
             }
             Step::Repair(place) => {
                 let place = &mut state.places[usize::from(place)];
-                let planted = place.sorted().planted;
+                let planted = place.sorted(self).planted;
                 place.objects.retain(|it| !planted.contains(it));
             }
             Step::Plant(place, generation) => {
@@ -532,7 +623,7 @@ impl Model for Histories {
                 place.snapshots = place.snapshots.with(OF_THIEF);
                 // To the reader of his snapshot the arenas of others are not there.
                 let is_read = self.has(Mistake::ReadsForAnybody);
-                state.is_leaked |= is_read && roots.is_within(place.readable());
+                state.is_leaked |= is_read && roots.is_within(place.readable(self));
             }
         }
         Some(state)
@@ -540,9 +631,10 @@ impl Model for Histories {
 
     fn properties(&self) -> Vec<Property<Self>> {
         let mut all = vec![
-            Property::always("what a snapshot of any copy needs is read", |_, state: &State| {
-                state.is_readable()
-            }),
+            Property::always(
+                "what a snapshot of any copy needs is read",
+                |histories, state: &State| state.is_readable(histories),
+            ),
             Property::always("a thief is given nothing", |_, state: &State| !state.is_leaked),
             Property::sometimes("a generation is removed", |_, state: &State| {
                 let names = state.places.iter().flat_map(|place| &place.objects);
@@ -557,7 +649,7 @@ impl Model for Histories {
                 state.places.iter().any(|place| rewritings(place) > 1)
             }));
         }
-        if self.has_thief {
+        if self.has_thief || self.is_taken_over {
             all.push(Property::sometimes("something goes beside what is planted", |_, state| {
                 let state: &State = state;
                 state.removed_beside_planted
@@ -579,9 +671,17 @@ const THIEF: Histories = Histories {
     collectors: 2,
     verdicts: 2,
     has_thief: true,
+    is_taken_over: false,
     has_auditor: true,
     has_repairer: true,
     mistake: None,
+};
+
+const TAKEN_OVER: Histories = Histories {
+    name: "a machine that was taken over, an auditor, a repairer",
+    has_thief: false,
+    is_taken_over: true,
+    ..THIEF
 };
 
 const COPIED: Histories = Histories {
@@ -590,6 +690,7 @@ const COPIED: Histories = Histories {
     collectors: 1,
     verdicts: 2,
     has_thief: false,
+    is_taken_over: false,
     has_auditor: false,
     has_repairer: false,
     mistake: None,
@@ -604,7 +705,7 @@ const COPIED_AND_PLANTED: Histories = Histories {
 
 /// What takes seconds, and what takes longer.
 pub fn scopes(is_whole: bool) -> Vec<Histories> {
-    let mut scopes = vec![THIEF, COPIED];
+    let mut scopes = vec![THIEF, TAKEN_OVER, COPIED];
     if is_whole {
         scopes.push(COPIED_AND_PLANTED);
     }
@@ -624,11 +725,17 @@ pub fn mutants() -> Vec<Histories> {
         with(Mistake::EndsWithContested, THIEF),
         with(Mistake::ReadsForAnybody, THIEF),
         with(Mistake::TakesNamesForObjects, COPIED_AND_PLANTED),
+        with(Mistake::CountsWithoutMark, TAKEN_OVER),
     ]
 }
 
 /// Mistakes that something else makes up for.
 pub fn harmless() -> Vec<Histories> {
     let with = |mistake, scope: Histories| Histories { mistake: Some(mistake), ..scope };
-    vec![with(Mistake::RemovesUncovered, COPIED), with(Mistake::RemovesContested, THIEF)]
+    vec![
+        with(Mistake::RemovesUncovered, COPIED),
+        with(Mistake::RemovesContested, THIEF),
+        with(Mistake::CoversByNumbers, TAKEN_OVER),
+        with(Mistake::BelievesTheGreatest, TAKEN_OVER),
+    ]
 }
