@@ -53,7 +53,7 @@ pub use drills::{BootDrill, Drill, DrillVerdict};
 pub use endings::{Ending, Endings, end_domain};
 pub use error::{RepositoryError, SlotError};
 pub use folders::{Shown, WithheldFolder, show, withheld_folders};
-pub use index::chunk_index::{ChunkIndex, Refreshed, whole_arena};
+pub use index::chunk_index::{ChunkIndex, LostPlaces, Refreshed, whole_arena};
 pub use kind::ErrorKind;
 pub use layout::{Fragmentation, Layout, RUN_BYTES_MAX, Run};
 pub use own::{KeptSession, KeptSnapshot, Needs, OwnRecord};

@@ -60,7 +60,7 @@ use strongroom_repository::{
 };
 
 use crate::health::audit::{Affected, audit_beside_others};
-use crate::health::bad::BadPlaces;
+use crate::health::bad::{BadPlaces, say_not_withdrawn};
 use crate::health::census::find_spoilt;
 use crate::health::fault::{Fault, look_whole};
 use crate::health::look::{Looked, look_into};
@@ -161,8 +161,11 @@ pub fn repair(
     let mut index = ChunkIndex::open(repository.cache_folder().as_deref())?;
     index.clear()?;
     outcome.indexed = index.refresh(repository.backend(), reader.store(), monitor, cancel)?.read;
-    index.withdraw(&bad.lost_slots(&reader));
-    index.flush(monitor);
+    if !index.withdraw_for_good(&bad.lost_places(&reader), monitor)
+        && let Some(cache) = repository.cache_folder()
+    {
+        say_not_withdrawn(&cache, monitor);
+    }
     drop(index);
     if let Some(near) = repository.near() {
         // It is no better known than the index was.

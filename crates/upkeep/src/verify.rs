@@ -26,7 +26,7 @@ use strongroom_repository::{
 
 use crate::forget::find_lost_endings;
 use crate::health::audit::{Affected, audit_beside_others};
-use crate::health::bad::BadPlaces;
+use crate::health::bad::{BadPlaces, say_not_withdrawn};
 use crate::health::census::{
     Census, OpenSession, Unclaimed, date_sessions, find_spoilt, missing_sequences,
     own_snapshot_gone,
@@ -199,6 +199,9 @@ pub fn verify_within(
     verifier.forgotten = Wishes::read(repository)?.forgotten().collect();
     verifier.objects(depth, Some(&reader))?;
     verifier.generations(&reader)?;
+    // Before anything is looked up in the index: this reader would be its writer then.
+    let bad = std::mem::take(&mut verifier.bad);
+    withdraw(repository, &reader, &bad, monitor, cancel)?;
     for name in forged_configs(repository)? {
         verifier.note(&name, Fault::Forged);
     }
@@ -262,8 +265,6 @@ pub fn verify_within(
     let lost = find_lost(repository, &reader, unclaimed, &known, cancel)?;
     (verifier.outcome.lost_snapshots, verifier.outcome.unrecognised) =
         (lost.snapshots, lost.unrecognised);
-    let bad = std::mem::take(&mut verifier.bad);
-    withdraw(repository, &reader, &bad, monitor, cancel)?;
     let progress = Some(&mut verifier.progress);
     let (affected, audited) =
         audit_beside_others(repository, &reader, &snapshots, &bad, progress, monitor, cancel)?;
@@ -283,18 +284,18 @@ fn withdraw(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<(), RepositoryError> {
-    let (slots, arenas) = (bad.lost_slots(reader), bad.lost_arenas(reader));
-    let is_nothing = slots.is_empty() && arenas.is_empty();
-    let Some(cache) = repository.cache_folder().filter(|_| !is_nothing) else {
+    let lost = bad.lost_places(reader);
+    let Some(cache) = repository.cache_folder().filter(|_| !lost.is_empty()) else {
         return Ok(());
     };
     let mut index = ChunkIndex::open(Some(&cache))?;
     index.refresh(repository.backend(), reader.store(), monitor, cancel)?;
-    index.withdraw(&slots);
-    index.withdraw_arenas(&arenas);
-    index.flush(monitor);
+    if !index.withdraw_for_good(&lost, monitor) {
+        say_not_withdrawn(&cache, monitor);
+    }
     if let Some(near) = repository.near() {
-        let bad: HashSet<ArenaId> = slots.iter().map(|slot| slot.arena).chain(arenas).collect();
+        let of_slots = lost.slots.iter().map(|slot| slot.arena);
+        let bad: HashSet<ArenaId> = of_slots.chain(lost.arenas.iter().copied()).collect();
         near.forget(|id| bad.contains(&id));
     }
     Ok(())

@@ -54,5 +54,6 @@ mod stripes;
 mod summaries;
 mod trust;
 mod verify;
+mod withdrawn;
 mod withheld;
 mod world;

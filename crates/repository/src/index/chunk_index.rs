@@ -11,10 +11,11 @@
 //! relied on, and not before.
 
 mod bases;
+mod withdrawn;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -33,6 +34,8 @@ use super::arenas::{Arenas, Orphans, SessionTag};
 use super::location::{is_of, key_of, pack_location, unpack_location};
 use crate::collections::Collections;
 use crate::error::RepositoryError;
+use withdrawn::Left;
+pub use withdrawn::LostPlaces;
 
 /// Half of what the index would keep by default: a session has 150 MiB for everything.
 const HEADS_MAX: usize = strongroom_index::HEADS_MAX / 2;
@@ -55,6 +58,10 @@ pub struct ChunkIndex {
     broken: AtomicBool,
     /// Filled like `checked`.
     withheld: RefCell<WithheldArenas>,
+    /// The folder of the cache; `None` when all is in memory.
+    folder: Option<PathBuf>,
+    /// What other handles found to be lost and could not keep in the index.
+    left: Left,
 }
 
 /// The result of bringing the index up to date.
@@ -87,10 +94,14 @@ impl ChunkIndex {
     /// Opens the index in a folder, or an empty one in memory; a damaged one is built again.
     pub fn open(folder: Option<&Path>) -> Result<Self, RepositoryError> {
         let Some(folder) = folder else { return Ok(Self::in_memory()) };
-        let path = folder.join("index");
+        let opened = Self::open_at(&folder.join("index"))?;
+        Ok(Self { folder: Some(folder.to_owned()), ..opened })
+    }
+
+    fn open_at(path: &Path) -> Result<Self, RepositoryError> {
         // A cache that cannot be kept costs time, not the backup.
-        let empty = || Index::reset(&path).unwrap_or_else(|_| Index::in_memory());
-        let mut index = match Index::open(&path) {
+        let empty = || Index::reset(path).unwrap_or_else(|_| Index::in_memory());
+        let mut index = match Index::open(path) {
             Err(IndexError::Damaged { .. }) => empty(),
             Err(IndexError::Io { .. }) => Index::in_memory(),
             other => other?,
@@ -114,7 +125,19 @@ impl ChunkIndex {
         let index = index.with_heads_max(HEADS_MAX);
         let (checked, collections) = (RefCell::default(), Arc::default());
         let (broken, withheld) = (AtomicBool::new(false), RefCell::default());
-        Self { index, arenas, orphans, checked, collections, own_from: 0, broken, withheld }
+        let (own_from, folder, left) = (0, None, Left::default());
+        Self {
+            index,
+            arenas,
+            orphans,
+            checked,
+            collections,
+            own_from,
+            broken,
+            withheld,
+            folder,
+            left,
+        }
     }
 
     /// The same, with the limits of its repository.
@@ -165,9 +188,13 @@ impl ChunkIndex {
         monitor: &dyn Monitor,
         cancel: &Cancel,
     ) -> Result<Refreshed, RepositoryError> {
+        self.left = Left::read(self.folder.as_deref(), monitor);
+        let unreadable = std::mem::take(&mut self.left.lost.arenas);
+        // They are asked again below.
+        self.withdraw_arenas(&unreadable);
         let vanished = self.drop_changed(listed).unwrap_or_else(|error| {
             monitor.detail(&format!("the index is built again: {error}"));
-            self.begin_again()
+            self.begin_again(monitor)
         });
         let mut refreshed = Refreshed { vanished, ..Refreshed::default() };
         let mut wanted = Vec::new();
@@ -229,6 +256,8 @@ impl ChunkIndex {
                 Ok(())
             },
         )?;
+        let lost = std::mem::take(&mut self.left.lost.slots);
+        self.withdraw(&lost);
         self.own_from = self.arenas.len();
         reached_if(ARE_COUNTED && self.index.stats().segments > 1, Regime::IndexOfSegments);
         Ok(refreshed)
@@ -275,10 +304,17 @@ impl ChunkIndex {
         })
     }
 
-    /// Drops everything, only in memory if the directory cannot be written; no arena has vanished.
-    fn begin_again(&mut self) -> usize {
+    /// Drops everything, only in memory if the directory cannot be written; no arena has vanished. What is
+    /// left out is lost in the repository, and not only here, so the next index leaves it out too.
+    fn begin_again(&mut self, monitor: &dyn Monitor) -> usize {
+        let left_out = self.left_out();
+        let noted = self.folder.as_deref().map(|folder| withdrawn::leave(folder, &left_out));
+        if let Some(Err(error)) = noted {
+            monitor.detail(&format!("what is lost cannot be noted in the cache: {error}"));
+        }
         if self.clear().is_err() {
-            *self = Self::in_memory();
+            let (folder, collections) = (self.folder.take(), self.collections.clone());
+            *self = Self { folder, collections, ..Self::in_memory() };
         }
         0
     }
@@ -594,19 +630,25 @@ impl ChunkIndex {
         withheld.said = withheld.found.len();
     }
 
-    /// Commits what was inserted. A failure to write a cache is reported and costs nothing else.
-    pub fn flush(&mut self, monitor: &dyn Monitor) {
+    /// Commits what was inserted. A failure to write a cache is reported and costs nothing else. Returns
+    /// whether it is in the cache now: not if another handle is the writer.
+    pub fn flush(&mut self, monitor: &dyn Monitor) -> bool {
         if self.is_broken() {
             monitor.detail("the index in the cache is damaged and will be built again");
-            self.begin_again();
-            return;
+            self.begin_again(monitor);
+            return false;
         }
         self.note_checked();
         let index = &mut self.index;
         let flushed = self.arenas.with_note(&self.orphans, |note| index.flush(note));
-        if let Err(error) = flushed {
+        if let Err(error) = &flushed {
             monitor.detail(&format!("the index could not be kept in the cache: {error}"));
         }
+        let is_kept = flushed.is_ok() && self.index.is_writer();
+        if is_kept {
+            self.left.remove();
+        }
+        is_kept
     }
 
     /// What the index holds and has done since it was opened.

@@ -1,11 +1,12 @@
 //! What is known to be unreadable, and whether a chunk exists somewhere else.
 
 use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
 
 use strongroom_arena::SummarySlot;
-use strongroom_base::{ArenaId, Fingerprint, Location};
+use strongroom_base::{ArenaId, Fingerprint, Location, Monitor, Problem, Severity};
 use strongroom_catalog::ChunkRef;
-use strongroom_repository::{ChunkReader, RepositoryError};
+use strongroom_repository::{ChunkReader, LostPlaces, RepositoryError};
 
 use super::look::{Survivors, survivors};
 
@@ -24,8 +25,13 @@ impl BadPlaces {
         self.broken.insert(id, survivors(id, reader));
     }
 
-    /// Slots that cannot be read, though a summary names them: no backup may rely on them.
-    pub(crate) fn lost_slots(&self, reader: &ChunkReader) -> Vec<Location> {
+    /// What no backup may rely on.
+    pub(crate) fn lost_places(&self, reader: &ChunkReader) -> LostPlaces {
+        LostPlaces { slots: self.lost_slots(reader), arenas: self.lost_arenas(reader) }
+    }
+
+    /// Slots that cannot be read, though a summary names them.
+    fn lost_slots(&self, reader: &ChunkReader) -> Vec<Location> {
         let mut lost: Vec<Location> = self.slots.iter().copied().collect();
         for (id, survivors) in &self.broken {
             for arena in reader.store().arenas(*id).unwrap_or_default() {
@@ -38,7 +44,7 @@ impl BadPlaces {
     }
 
     /// Arenas of which nothing can be read, so that no summary says which slots they have.
-    pub(crate) fn lost_arenas(&self, reader: &ChunkReader) -> Vec<ArenaId> {
+    fn lost_arenas(&self, reader: &ChunkReader) -> Vec<ArenaId> {
         let is_silent =
             |id: &ArenaId| reader.store().arenas(*id).is_ok_and(|arenas| arenas.is_empty());
         let ids = self.broken.iter().filter(|(_, survivors)| survivors.is_empty());
@@ -91,6 +97,14 @@ impl BadPlaces {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// Says that what is lost could be noted nowhere, so that the next backup may rely on it.
+pub(crate) fn say_not_withdrawn(cache: &Path, monitor: &dyn Monitor) {
+    let message = "what is lost could not be noted here, so the next backup may rely on it: run \
+                   `strongroom verify` again once this folder can be written";
+    let path = Some(cache);
+    monitor.problem(Problem { severity: Severity::Warning, path, message });
 }
 
 /// True if a chunk is in a place, as its summary says.
