@@ -8,6 +8,7 @@
 
 mod carry;
 mod choose;
+mod committed;
 mod decide;
 mod inventory;
 mod later;
@@ -29,6 +30,7 @@ use strongroom_repository::{
 };
 
 use crate::forget::look;
+use crate::health::ended::{PATIENCE, is_too_old};
 use crate::reader::reader_of_everything;
 use crate::reckoning::Unread;
 use crate::room::with_kept_room;
@@ -36,6 +38,7 @@ pub use carry::Carried;
 use carry::{Way, carry_out, sweep};
 use choose::Doomed;
 pub use choose::Worth;
+use committed::{find_committed, say_committed};
 use decide::{Decided, is_swept};
 pub use later::{Later, Undone, prune_later, undo_prune};
 use listed::{going, not_listed, refuse_emptied, staying, unlisted};
@@ -64,7 +67,7 @@ impl Default for PruneOptions {
             unused_percent_max: 5,
             rewritten_max: None,
             time_max: None,
-            patience: Duration::from_secs(7 * 86400),
+            patience: PATIENCE,
             dry_run: false,
         }
     }
@@ -334,9 +337,10 @@ impl Collector<'_> {
     ) -> Result<(Selection, Worth), RepositoryError> {
         let (repository, store) = (self.repository, self.reader.store());
         reach.list_arenas(repository.backend(), collections)?;
+        let (inventory, patience) = (&reach.inventory, self.options.patience);
         let found =
-            find_lost(repository, &self.reader, &reach.inventory, self.monitor, self.cancel)?;
-        let Removed { lost, let_go } = found;
+            find_lost(repository, &self.reader, inventory, patience, self.monitor, self.cancel)?;
+        let Removed { lost, in_doubt, let_go } = found;
         let sessions = list_sessions(self.repository)?.into_iter().map(|session| session.id);
         let mut sessions: HashSet<SnapshotId> = sessions.collect();
         let wishes = Wishes::read(self.repository)?;
@@ -357,7 +361,7 @@ impl Collector<'_> {
             let exists = |arena| !listed.generations(arena).is_empty();
             reach.refuse_hidden(|arena| exists(arena) && !collections.is_dead(arena))?;
         }
-        for lost in &lost {
+        for lost in lost.iter().chain(&in_doubt) {
             reach.mark_left(&lost.trees)?;
         }
         outcome.lost = lost.iter().map(|lost| lost.id).collect();
@@ -407,8 +411,10 @@ impl Collector<'_> {
     }
 
     /// C4 and C5: the sessions that were there after the plan, each of them ended or decided,
-    /// unless it is in `waiting`.
+    /// unless it is in `waiting`. One that has committed is not ended: a repair ends it when it commits its
+    /// snapshot again, and lets it go if a collection is open.
     fn writers(&self, outcome: &mut PruneOutcome) -> Result<Writers, RepositoryError> {
+        let mut too_old = Vec::new();
         let listed = list_sessions(self.repository)?;
         let sessions = listed.iter().map(|session| session.id).collect();
         let snapshots = self.snapshot_names()?;
@@ -416,7 +422,15 @@ impl Collector<'_> {
             if self.is_decided(session.id)? {
                 continue;
             }
-            if !self.is_too_old(&session) {
+            match is_too_old(self.repository, &session, self.options.patience) {
+                true => too_old.push(session),
+                false => outcome.waiting.push(session),
+            }
+        }
+        let committed = find_committed(self, &too_old)?;
+        for session in too_old {
+            if committed.contains(&session.id) {
+                say_committed(session.id, self.monitor);
                 outcome.waiting.push(session);
                 continue;
             }
@@ -448,16 +462,5 @@ impl Collector<'_> {
             }
         }
         Ok(false)
-    }
-
-    /// Whether patience with a session is over. A clock may decide that: a wrong guess costs its
-    /// writer a new session. One that says nothing of itself, or lies in the future, is too old.
-    fn is_too_old(&self, session: &ListedSession) -> bool {
-        let now = self.repository.surroundings.clock.now();
-        let patience = i64::try_from(self.options.patience.as_nanos()).unwrap_or(i64::MAX);
-        let started = session.head.as_ref().map(|head| head.started);
-        started.map_or(true, |Timestamp(started)| {
-            now.0.saturating_sub(started).unsigned_abs() > patience.unsigned_abs()
-        })
     }
 }

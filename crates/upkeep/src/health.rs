@@ -3,6 +3,7 @@
 pub mod audit;
 pub mod bad;
 pub mod census;
+pub mod ended;
 pub mod fault;
 mod known_good;
 pub mod look;

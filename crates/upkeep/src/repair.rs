@@ -52,8 +52,8 @@ use strongroom_arena::{
     Rewriting, StoredChunk,
 };
 use strongroom_backend::{Backend, BackendError, ObjectName, remove_object};
-use strongroom_base::{Cancel, Monitor, Problem, Severity};
-use strongroom_repository::objects::{is_missed, read_whole, twin};
+use strongroom_base::{Cancel, Monitor, Problem, Severity, SnapshotId};
+use strongroom_repository::objects::{SESSIONS_FOLDER, is_missed, read_whole, twin};
 use strongroom_repository::{
     ChunkIndex, ChunkReader, Repository, RepositoryError, arena_bytes_of, forged_configs,
     list_snapshots, read_vouchers, remove_useless, snapshot_object,
@@ -249,8 +249,16 @@ fn take_away(
         RepairStep::TakeAway { name, .. } => Some(name.clone()),
         _ => None,
     });
+    // Its session would be ended for good with what is there in its place.
+    let is_lost = |id| plan.lost_snapshots.iter().any(|lost| lost.id == id);
+    let is_unrecognised =
+        |id| plan.unrecognised.iter().any(|left| left.id == id && left.domain.is_none());
+    let is_of_a_lost = |name: &ObjectName| {
+        let id = name.file().parse().ok().filter(|_| name.folder() == SESSIONS_FOLDER);
+        id.is_some_and(|id: SnapshotId| is_lost(id) || is_unrecognised(id))
+    };
     let (rubbish, names): (Vec<ObjectName>, Vec<ObjectName>) = names.partition(is_named_by_none);
-    for name in rubbish {
+    for name in rubbish.into_iter().filter(|name| !is_of_a_lost(name)) {
         match remove_rubbish(repository, &name)? {
             true => outcome.taken_away += 1,
             false => lose(outcome, &name, "it changes from read to read: left as it is", monitor),

@@ -31,6 +31,7 @@ use crate::health::census::{
     Census, OpenSession, Unclaimed, date_sessions, find_spoilt, missing_sequences,
     own_snapshot_gone,
 };
+use crate::health::ended::{Ended, PATIENCE};
 use crate::health::fault::Fault;
 use crate::health::look::{Depth, Looked, Vouchable, look_at};
 use crate::health::lost::{Known, LostSnapshot, Unrecognised, find_lost, proven_sequence};
@@ -240,8 +241,9 @@ pub fn verify_within(
     let own = OwnRecord::read(repository, monitor);
     let collections = Collections::read(repository)?;
     let spoilt = find_spoilt(repository, &list)?;
-    let is_held = |id| list.wishes.hold(id).is_some();
-    verifier.outcome.unclaimed = verifier.census.unclaimed(repository.backend(), &spoilt, &is_held);
+    let ended = Ended::find(repository, &verifier.census, &list, &own, PATIENCE)?;
+    verifier.outcome.unclaimed =
+        verifier.census.unclaimed(repository.backend(), &spoilt, &|id| ended.contains(id));
     let is_lost = |session: &Unclaimed| !list.wishes.is_no_loss(&collections, session.id);
     verifier.outcome.unclaimed.retain(is_lost);
     // What is withheld may say that a session is at work, or that its snapshot was forgotten.

@@ -1,6 +1,7 @@
 //! Repair: within parity everything is as it was; beyond it the rest is kept, what is lost is
 //! named, and the next backup heals it.
 
+mod recovered;
 mod spared;
 
 use std::collections::BTreeSet;

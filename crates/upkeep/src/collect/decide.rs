@@ -150,8 +150,9 @@ impl Collector<'_> {
             // What came back may be what a repair commits a snapshot again with. Of all else, the plan has
             // not condemned it.
             let (repository, inventory) = (self.repository, &reach.inventory);
-            let found = find_lost(repository, &self.reader, inventory, &Silent, self.cancel)?;
-            for lost in &found.lost {
+            let (reader, patience) = (&self.reader, self.options.patience);
+            let found = find_lost(repository, reader, inventory, patience, &Silent, self.cancel)?;
+            for lost in found.lost.iter().chain(&found.in_doubt) {
                 reach.mark_left(&lost.trees)?;
                 is_new = true;
             }

@@ -1,6 +1,8 @@
 //! Snapshots that were removed, and that no verdict names: a place or a person did it, or another copy of
 //! the repository.
 
+use std::time::Duration;
+
 use strongroom_base::{Cancel, Monitor, Problem, Severity, SnapshotId};
 use strongroom_catalog::Recipe;
 use strongroom_repository::objects::list_objects;
@@ -31,11 +33,14 @@ pub struct Left {
 pub struct Removed {
     /// Never forgotten: a repair can commit them again, so what they need stays.
     pub lost: Vec<Left>,
+    /// What is left of others, whose writers may be at work: it stays too, and nothing is said of it.
+    pub in_doubt: Vec<Left>,
     /// Forgotten since.
     pub let_go: Vec<Left>,
 }
 
-/// Looks for them, and names those that were never forgotten.
+/// Looks for them, and names those that were never forgotten. `patience` is that with sessions whose writers
+/// may be at work.
 ///
 /// # Errors
 ///
@@ -44,6 +49,7 @@ pub fn find_lost(
     repository: &Repository,
     reader: &ChunkReader,
     inventory: &Inventory,
+    patience: Duration,
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<Removed, RepositoryError> {
@@ -52,13 +58,17 @@ pub fn find_lost(
     for holding in inventory.arenas() {
         census.note(&holding.name.object(), holding.origin);
     }
-    let find = || find_left(repository, reader, &census, monitor, cancel);
-    let first = find()?;
+    let find = |patience| find_left(repository, reader, &census, patience, monitor, cancel);
+    // A plan made now may be carried out when patience with all of them is over.
+    let first = find(Duration::ZERO)?;
     // A listing may show a later snapshot and not the one before it, for a moment.
-    let mut again = if first.is_empty() { Vec::new() } else { find()? };
+    let mut again = if first.is_empty() { Vec::new() } else { find(Duration::ZERO)? };
     again.retain(|left| first.iter().any(|first| first.id == left.id));
-    let (let_go, lost): (Vec<_>, Vec<_>) =
+    let (let_go, again): (Vec<_>, Vec<_>) =
         again.into_iter().partition(|left| wishes.forget(left.id));
+    let ended = if again.is_empty() { Vec::new() } else { find(patience)? };
+    let (lost, in_doubt): (Vec<_>, Vec<_>) =
+        again.into_iter().partition(|left| ended.iter().any(|ended| ended.id == left.id));
     for left in &lost {
         if left.is_spoilt {
             let (what, why) = (format!("snapshot {}", left.id), left.why.to_owned());
@@ -75,17 +85,18 @@ pub fn find_lost(
         );
         monitor.problem(Problem { severity: Severity::Warning, path: None, message: &message });
     }
-    Ok(Removed { lost, let_go })
+    Ok(Removed { lost, in_doubt, let_go })
 }
 
 fn find_left(
     repository: &Repository,
     reader: &ChunkReader,
     census: &Census,
+    patience: Duration,
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<Vec<Left>, RepositoryError> {
-    let found = find_removed(repository, reader, census, monitor, cancel)?;
+    let found = find_removed(repository, reader, census, patience, monitor, cancel)?;
     let own = repository.secret.domain_name();
     // What may never have been committed gives up no number: another snapshot may have it, or get it.
     let claims = |was_committed: bool, id: SnapshotId| match was_committed {

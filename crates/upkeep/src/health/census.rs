@@ -103,6 +103,17 @@ impl Census {
         }
     }
 
+    /// The names of sessions that stored something, whose objects exist, and no snapshot.
+    pub fn sessions_without_snapshot(&self) -> impl Iterator<Item = SnapshotId> {
+        let open = self.sessions.iter().filter(|id| !self.snapshots.contains(id));
+        open.filter(|id| self.stored.contains_key(id)).copied()
+    }
+
+    /// The sequence in the headers of what a session stored.
+    pub fn sequence_of(&self, session: SnapshotId) -> Option<u64> {
+        self.stored.get(&session).map(|stored| stored.sequence)
+    }
+
     /// The sessions whose objects exist, and no snapshot.
     pub fn open_sessions(&self, backend: &dyn Backend) -> Vec<OpenSession> {
         let open = self.sessions.iter().filter(|id| !self.snapshots.contains(id));
@@ -117,21 +128,21 @@ impl Census {
     }
 
     /// The sessions that stored something and have no object at all, or nothing but what is spoilt.
-    /// A session that began, or that committed, since the listing is none of them. One whose snapshot is
-    /// held is that of a repair which was to commit it again, and ended before.
+    /// A session that began, or that committed, since the listing is none of them. The object of one that
+    /// has ended does not count.
     pub fn unclaimed(
         &self,
         backend: &dyn Backend,
         spoilt: &BTreeSet<SnapshotId>,
-        is_held: &dyn Fn(SnapshotId) -> bool,
+        has_ended: &dyn Fn(SnapshotId) -> bool,
     ) -> Vec<Unclaimed> {
-        let was_none = |id: &SnapshotId| !self.sessions.contains(id) || is_held(*id);
+        let was_none = |id: &SnapshotId| !self.sessions.contains(id) || has_ended(*id);
         let no_session = self.stored.iter().filter(|(id, _)| was_none(id));
         let without = no_session.filter(|(id, _)| {
             spoilt.contains(id)
                 || !self.snapshots.contains(id) && !exists(backend, &snapshot_object(**id))
         });
-        let is_none = |id: &SnapshotId| is_held(*id) || !exists(backend, &session_object(*id));
+        let is_none = |id: &SnapshotId| has_ended(*id) || !exists(backend, &session_object(*id));
         let gone = without.filter(|(id, _)| is_none(id));
         gone.map(|(id, stored)| Unclaimed {
             id: *id,

@@ -6,10 +6,11 @@
 //! held, because rules would drop it as incomplete although nothing later may have what it has.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use strongroom_arena::CacheLimits;
 use strongroom_backend::Withheld;
-use strongroom_base::{Cancel, Monitor, Timestamp};
+use strongroom_base::{Cancel, Monitor, Silent, Timestamp};
 use strongroom_catalog::{Recipe, Snapshot, SnapshotStats};
 use strongroom_repository::{
     Arrivals, ChunkReader, Collections, Found, Hold, OwnRecord, Repository, RepositoryError,
@@ -19,6 +20,7 @@ use strongroom_repository::{
 use super::plan::{RepairPlan, RepairStep};
 use crate::forget::hold;
 use crate::health::census::{Census, find_spoilt, missing_sequences};
+use crate::health::ended::{Ended, PATIENCE};
 use crate::health::lost::{Known, Lost, LostSnapshot, find_lost, proven_sequence};
 use crate::reader::reader_of_everything;
 
@@ -34,8 +36,9 @@ pub fn may_recover(repository: &Repository) -> Result<bool, RepositoryError> {
     }
     let list = list_snapshots(repository)?;
     let spoilt = find_spoilt(repository, &list)?;
-    let is_held = |id| list.wishes.hold(id).is_some();
-    Ok(!census.unclaimed(backend, &spoilt, &is_held).is_empty())
+    let own = OwnRecord::read(repository, &Silent);
+    let ended = Ended::find(repository, &census, &list, &own, PATIENCE)?;
+    Ok(!census.unclaimed(backend, &spoilt, &|id| ended.contains(id)).is_empty())
 }
 
 /// Adds to a plan the snapshots that were removed or are damaged, and can be made again. Needs a key
@@ -49,7 +52,7 @@ pub fn plan_recovery(
     let reader = reader_of_everything(repository, CacheLimits::default())?;
     reader.store().trust(read_vouchers(repository)?);
     let census = Census::take(repository.backend())?;
-    let lost = find_removed(repository, &reader, &census, monitor, cancel)?;
+    let lost = find_removed(repository, &reader, &census, PATIENCE, monitor, cancel)?;
     (plan.lost_snapshots, plan.unrecognised) = (lost.snapshots, lost.unrecognised);
     let spoilt = plan.lost_snapshots.iter().filter(|lost| lost.is_spoilt);
     let spoilt: Vec<_> = spoilt.map(|lost| snapshot_object(lost.id)).collect();
@@ -60,21 +63,23 @@ pub fn plan_recovery(
     Ok(())
 }
 
-/// Snapshots that were removed or are damaged beyond repair, and that no verdict had forgotten.
+/// Snapshots that were removed or are damaged beyond repair, and that no verdict had forgotten. `patience` is
+/// that with sessions whose writers may be at work.
 pub fn find_removed(
     repository: &Repository,
     reader: &ChunkReader,
     census: &Census,
+    patience: Duration,
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<Lost, RepositoryError> {
     let list = list_snapshots(repository)?;
     let spoilt = find_spoilt(repository, &list)?;
-    let is_held = |id| list.wishes.hold(id).is_some();
-    let mut unclaimed = census.unclaimed(repository.backend(), &spoilt, &is_held);
+    let own = OwnRecord::read(repository, monitor);
+    let ended = Ended::find(repository, census, &list, &own, patience)?;
+    let mut unclaimed = census.unclaimed(repository.backend(), &spoilt, &|id| ended.contains(id));
     let collections = Collections::read(repository)?;
     unclaimed.retain(|session| !list.wishes.is_no_loss(&collections, session.id));
-    let own = OwnRecord::read(repository, monitor);
     let proven = proven_sequence(repository, reader, &unclaimed)?;
     let missing = &missing_sequences(repository, &list, &own, &collections, proven);
     let (snapshots, arrivals) = (&list.readable(), &Arrivals::read(repository)?);
