@@ -136,13 +136,15 @@ impl Census {
         spoilt: &BTreeSet<SnapshotId>,
         has_ended: &dyn Fn(SnapshotId) -> bool,
     ) -> Vec<Unclaimed> {
-        let was_none = |id: &SnapshotId| !self.sessions.contains(id) || has_ended(*id);
+        // In the place of what is spoilt nothing can be created, so no writer is at work for it.
+        let is_over = |id: &SnapshotId| spoilt.contains(id) || has_ended(*id);
+        let was_none = |id: &SnapshotId| is_over(id) || !self.sessions.contains(id);
         let no_session = self.stored.iter().filter(|(id, _)| was_none(id));
         let without = no_session.filter(|(id, _)| {
             spoilt.contains(id)
                 || !self.snapshots.contains(id) && !exists(backend, &snapshot_object(**id))
         });
-        let is_none = |id: &SnapshotId| has_ended(*id) || !exists(backend, &session_object(*id));
+        let is_none = |id: &SnapshotId| is_over(id) || !exists(backend, &session_object(*id));
         let gone = without.filter(|(id, _)| is_none(id));
         gone.map(|(id, stored)| Unclaimed {
             id: *id,

@@ -132,3 +132,21 @@ fn the_session_of_a_removed_snapshot_ends_once_it_is_forgotten() {
         assert_kept(&world, &world.open(), kept, "the others stay");
     }
 }
+
+/// The same session, and then the snapshot is not removed but overwritten: nothing else can be created there,
+/// so it is as lost as without the session.
+#[test]
+fn a_session_does_not_hide_that_its_snapshot_is_rubbish() {
+    let world = World::new(723);
+    let made = versions(&world, 4);
+    leave_session(&world, made[1].0, 2);
+    world.objects.replace(&snapshot_object(made[1].0), &[0x5c; 300]).unwrap();
+    assert!(may_recover(&world.open()).unwrap());
+    assert_eq!(check_all(&world.open()).lost_snapshots.len(), 1);
+    assert_eq!(recover(&world.open()).unwrap().recovered, 1);
+    assert_kept(&world, &world.open(), &made[1], "committed again");
+    forget(&world.open(), &[made[0].0]).unwrap();
+    let outcome = prune(&world.open(), &ALL, &Silent, &Cancel::new()).unwrap();
+    assert_eq!(outcome.snapshots.len(), 1);
+    assert_kept(&world, &world.open(), &made[1], "after a prune");
+}
