@@ -206,7 +206,8 @@ impl<'r> Reach<'r> {
             self.unneeded_before.get_or_insert_default().insert(place.arena, bytes);
         }
         if self.is_lenient {
-            if !need_or_pass(&mut self.inventory, place, &mut self.passed_over)? {
+            let is_there = need_or_pass(&mut self.inventory, place, &mut self.passed_over)?;
+            if !is_there || !self.inventory.is_in_all(place) {
                 self.moved.insert(chunk.fingerprint, place.arena);
             }
             return Ok(());
@@ -272,7 +273,7 @@ impl<'r> Reach<'r> {
                         if is_listed || is_moved {
                             inventory.need(place)?;
                         }
-                        let mut lost = None;
+                        let (mut lost, mut in_doubt) = (None, None);
                         // A base is stored whole, so it needs no other.
                         if !entry.bases.is_empty() && inventory.is_needed(place) {
                             let may_lack = *is_lenient || given_up.contains(&name);
@@ -282,6 +283,9 @@ impl<'r> Reach<'r> {
                                     false => inventory.need(*base)?,
                                 };
                                 lost = if has_base { lost } else { Some(base.arena) };
+                                if has_base && !inventory.is_in_all(*base) {
+                                    in_doubt = Some(base.arena);
+                                }
                             }
                         }
                         match lost {
@@ -292,6 +296,9 @@ impl<'r> Reach<'r> {
                             None if is_moved => {
                                 unfound.remove(&name);
                             }
+                            // As of what only some generations of its arena have: the chunk may be in no
+                            // other place than a further copy.
+                            None => lacking.extend(in_doubt.map(|arena| (name, arena))),
                             _ => {}
                         }
                     }

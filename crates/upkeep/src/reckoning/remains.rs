@@ -22,7 +22,7 @@ pub struct Remains {
     /// Those of which one generation can be read and another cannot, and why.
     partly: BTreeMap<ArenaId, String>,
     /// Places that one generation of an arena has, and another has not: one that begins as a true one, and
-    /// holds nothing, can be planted.
+    /// holds nothing, can be planted. And deltas of what is in such a place.
     in_some: Places,
     /// Deltas with a base in one of those, and that arena.
     unsure: BTreeMap<Location, ArenaId>,
@@ -90,7 +90,8 @@ impl Remains {
         Ok(remains)
     }
 
-    /// Takes out the deltas of which a base will not be there.
+    /// Takes out the deltas of which a base will not be there. One of which a base is in some generations
+    /// of its arena and not in others is as doubtful as that.
     fn take_out_broken_deltas(
         &mut self,
         bases: &Places,
@@ -98,13 +99,19 @@ impl Remains {
         reader: &ChunkReader,
         cancel: &Cancel,
     ) -> Result<(), RepositoryError> {
-        let mut missing = Places::default();
+        let (mut missing, mut doubtful) = (Places::default(), Places::default());
         for arena in bases.arenas() {
             let slots = bases.of(arena).into_iter().flat_map(SlotBits::iter);
             let places = slots.map(|slot| Location { arena, slot });
-            places.filter(|place| !self.holds(*place)).for_each(|place| missing.insert(place));
+            for place in places {
+                match (self.holds(place), self.is_in_all(place)) {
+                    (false, _) => missing.insert(place),
+                    (true, false) => doubtful.insert(place),
+                    (true, true) => {}
+                }
+            }
         }
-        if missing.is_empty() {
+        if missing.is_empty() && doubtful.is_empty() {
             return Ok(());
         }
         let (mut exist, mut deltas) = (Places::default(), Vec::new());
@@ -115,6 +122,9 @@ impl Remains {
             }
             let lacks = entry.bases.iter().filter(|base| missing.contains(**base));
             deltas.extend(lacks.map(|base| (place, *base)));
+            if entry.bases.iter().any(|base| doubtful.contains(*base)) {
+                self.in_some.insert(place);
+            }
         })?;
         for (place, base) in deltas {
             self.lacking.insert(base.arena);
@@ -133,7 +143,7 @@ impl Remains {
         self.word_of(place).is_some_and(|word| self.bits[word] >> (place.slot % 64) & 1 != 0)
     }
 
-    /// Whether every generation of its arena has what is in a place, if one has.
+    /// Whether every generation of its arena has what is in a place, if one has, and so for its bases.
     pub fn is_in_all(&self, place: Location) -> bool {
         !self.in_some.contains(place)
     }

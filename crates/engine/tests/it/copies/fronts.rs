@@ -219,6 +219,42 @@ fn a_front_is_no_place_of_a_chunk() {
     }
 }
 
+/// The same for the base of a delta: what claims to hold it may hold nothing, so the other copy of what the
+/// delta is stays.
+#[test]
+fn a_front_is_no_place_of_a_base() {
+    let world = World::bare(5550);
+    let mut content = noise(5550, 60_000);
+    world.write("file", &content);
+    let first = world.backup().snapshot.id;
+    let whole = world.objects.snapshot();
+    let mut names = whole.keys().filter_map(ArenaName::of);
+    let arena = names.find(|name| ArenaContent::of(name.id) == ArenaContent::Data).unwrap();
+    content.iter_mut().step_by(3_000).for_each(|byte| *byte ^= 1);
+    world.write("file", &content);
+    let made = world.backup();
+    assert!(made.written.deltas > 5, "{:?}", made.written);
+    let kept = (made.snapshot.id, world.image());
+    let mut object = whole[&arena.object()].clone();
+    let half = object.len() / 2;
+    object[2_000..half].fill(0x5c);
+    world.objects.replace(&arena.object(), &object).unwrap();
+    let plan = plan_repair(&*world.objects, &Silent, &Cancel::new()).unwrap();
+    let outcome = repair(&world.open(), &plan, &Silent, &Cancel::new()).unwrap();
+    assert_eq!(outcome.rescued, 1, "{outcome:?}");
+    let healing = run(&world.open(), &options(&world.tree()), &Silent).unwrap().snapshot.id;
+    world.assert_holds(&world.open(), kept.0, &kept.1, "healed");
+    let forged = with_other_blocks(&world.open(), arena, &whole[&arena.object()]);
+    world.objects.create(&arena.object(), &forged).unwrap();
+    world.assert_holds(&world.open(), kept.0, &kept.1, "planted");
+    forget(&world.open(), &[first, healing]).unwrap();
+    let all = PruneOptions { unused_percent_max: 0, ..PruneOptions::default() };
+    prune(&world.open(), &all, &Silent, &Cancel::new()).unwrap();
+    world.assert_holds(&world.open(), kept.0, &kept.1, "pruned");
+    let _ = world.objects.remove(&arena.object());
+    world.assert_holds(&world.open(), kept.0, &kept.1, "without what was planted");
+}
+
 /// Of three generations the greatest says that it holds everything, and does not open; each of the others lacks
 /// a chunk. All are read, each from the generation that has it.
 #[test]
