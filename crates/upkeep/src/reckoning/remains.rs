@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use strongroom_arena::{ArenaError, ArenaName, ListedArenas, SlotRef};
+use strongroom_arena::{Arena, ArenaError, ArenaName, ListedArena, ListedArenas, SlotRef};
 use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Monitor};
 use strongroom_repository::{ChunkReader, Places, Repository, RepositoryError, SlotBits};
 
@@ -241,11 +241,15 @@ fn each_slot_of(
     let among = among.map(|(_, why)| why);
     let mut unread = None;
     let mut are_read = 0;
-    for name in genuine.iter().map(|listed| listed.name).filter(|name| wanted(*name)) {
-        store.learn(name);
+    for listed in genuine.iter().filter(|listed| wanted(listed.name)) {
+        store.learn(listed.name);
         let arena = store.arena(id);
         store.forget(id);
         match arena {
+            Ok(arena) if has_no_end(reader, listed, &arena)? => {
+                let what = "its end is missing".to_owned();
+                unread = Some(ArenaError::Damaged { arena: id, what });
+            }
             Ok(arena) => {
                 let there = |entry: &SlotRef<'_>| entry.fingerprint != Fingerprint::ZERO;
                 let slots = arena.slots().filter(|(_, entry)| there(entry));
@@ -266,4 +270,15 @@ fn each_slot_of(
             Ok(Read { generations: are_read, unread })
         }
     }
+}
+
+/// Whether an object stops before its arena does, so that parity cannot give back what is behind: a copy that
+/// was interrupted leaves the summary, which is in front, and some of the blocks.
+fn has_no_end(
+    reader: &ChunkReader,
+    listed: &ListedArena,
+    arena: &Arena,
+) -> Result<bool, RepositoryError> {
+    let is_short = listed.name == arena.name() && listed.object_bytes < arena.object_bytes;
+    Ok(is_short && !reader.store().can_be_healed(listed.name)?)
 }

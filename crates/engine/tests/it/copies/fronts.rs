@@ -255,6 +255,45 @@ fn a_front_is_no_place_of_a_base() {
     world.assert_holds(&world.open(), kept.0, &kept.1, "without what was planted");
 }
 
+/// A copy of a generation that was cut short has its front, and nothing behind it: no snapshot is promised
+/// anything by it, and no prune is stopped.
+#[test]
+fn a_generation_that_was_cut_short_stops_no_prune() {
+    let world = World::bare(5560);
+    world.write("one", &noise(5560, 30_000));
+    world.write("two", &noise(5561, 8_000));
+    let kept = (world.backup().snapshot.id, world.image());
+    std::fs::remove_file(world.tree().join("one")).unwrap();
+    let second = (world.backup().snapshot.id, world.image());
+    let [one, other] = [(); 2].map(|()| Side::copy_of(&world, &[kept.clone(), second.clone()]));
+    forget(&other.open(&world), &[kept.0]).unwrap();
+    assert!(other.prune(&world).carried.arenas_rewritten > 0);
+    world.write("one", &noise(5560, 30_000));
+    let again = run(&other.open(&world), &options(&world.tree()), &Silent).unwrap().snapshot.id;
+    let known = [kept, second, (again, world.image())];
+    let mut cut = 0;
+    for (name, bytes) in other.objects.snapshot() {
+        let is_cut = ArenaName::of(&name).is_some_and(|name| {
+            name.generation > 0 && ArenaContent::of(name.id) == ArenaContent::Data
+        });
+        let is_there = one.objects.snapshot().contains_key(&name);
+        if is_there || !["arenas", "snapshots"].contains(&name.folder()) {
+            continue;
+        }
+        cut += usize::from(is_cut);
+        let length = if is_cut { bytes.len() * 6 / 10 } else { bytes.len() };
+        one.objects.create(&name, &bytes[..length]).unwrap();
+    }
+    assert!(cut > 0, "a rewritten arena was cut short");
+    one.assert_all_holds(&world, &known, "before");
+    forget(&one.open(&world), &[again]).unwrap();
+    for _ in 0..2 {
+        one.prune(&world);
+        one.assert_all_holds(&world, &known, "after a prune");
+    }
+    assert!(one.lists(&world, known[0].0) && !one.lists(&world, again));
+}
+
 /// Of three generations the greatest says that it holds everything, and does not open; each of the others lacks
 /// a chunk. All are read, each from the generation that has it.
 #[test]
