@@ -251,8 +251,13 @@ impl Remarks {
         if !said.unreadable.is_empty() {
             return unreadable();
         }
-        let is_over = |hold: &Hold| hold.until.is_some_and(|until| until < now);
-        said.remark.hold.clone().filter(|hold| !is_over(hold))
+        self.certain_hold(snapshot, now)
+    }
+
+    /// The same, as far as the owner certainly says so: what cannot be read says nothing.
+    pub fn certain_hold(&self, snapshot: SnapshotId, now: Timestamp) -> Option<Hold> {
+        let hold = self.of.get(&snapshot)?.remark.hold.clone();
+        hold.filter(|hold| hold.until.is_none_or(|until| until >= now))
     }
 
     /// Whether a remark cannot be read, and may be a hold.

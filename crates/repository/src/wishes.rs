@@ -134,6 +134,12 @@ impl Wishes {
         self.remarks.hold(snapshot, self.now)
     }
 
+    /// Whether the owner certainly holds a snapshot, so that it was committed once. A remark that cannot be
+    /// read keeps a snapshot, and proves nothing: anyone who may store can leave one.
+    pub fn is_certainly_held(&self, snapshot: SnapshotId) -> bool {
+        self.remarks.certain_hold(snapshot, self.now).is_some()
+    }
+
     /// What else the owner says of snapshots.
     pub fn remarks(&self) -> &Remarks {
         &self.remarks

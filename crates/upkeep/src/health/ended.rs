@@ -47,7 +47,7 @@ impl<'p> Proofs<'p> {
     /// Whether a session has certainly committed, or a repair has found out that it had.
     pub fn are_certain(&self, session: SnapshotId) -> bool {
         self.own_newest == Some(session)
-            || self.wishes.hold(session).is_some()
+            || self.wishes.is_certainly_held(session)
             || self.arrivals.seen(session).is_some()
     }
 

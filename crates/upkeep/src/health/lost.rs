@@ -135,7 +135,7 @@ pub struct Known<'k> {
 impl Known<'_> {
     /// Whether the owner's own words prove that a session was committed.
     fn was_spoken_of(&self, session: SnapshotId) -> bool {
-        self.wishes.hold(session).is_some() || self.arrivals.seen(session).is_some()
+        self.wishes.is_certainly_held(session) || self.arrivals.seen(session).is_some()
     }
 }
 

@@ -4,7 +4,9 @@ use std::sync::atomic::AtomicI64;
 use std::time::Duration;
 
 use strongroom_backend::Backend;
-use strongroom_repository::{Collections, Session, Surroundings, session_object, snapshot_object};
+use strongroom_repository::{
+    Collections, Session, Surroundings, Wishes, session_object, snapshot_object,
+};
 use strongroom_testkit::Image;
 use strongroom_upkeep::{PruneOptions, may_recover, plan_recovery, plan_removals};
 
@@ -149,4 +151,30 @@ fn a_session_does_not_hide_that_its_snapshot_is_rubbish() {
     let outcome = prune(&world.open(), &ALL, &Silent, &Cancel::new()).unwrap();
     assert_eq!(outcome.snapshots.len(), 1);
     assert_kept(&world, &world.open(), &made[1], "after a prune");
+}
+
+/// A backup is at work and has stored its trees. Rubbish among the remarks does not make a lost snapshot of
+/// it: forgetting that would forget what is acknowledged later.
+#[test]
+fn rubbish_among_the_remarks_makes_no_lost_snapshot() {
+    for is_at_work in [true, false] {
+        let world = World::new(724);
+        let made = versions(&world, 3);
+        let last = made[2].0;
+        world.objects.remove(&snapshot_object(last)).unwrap();
+        if is_at_work {
+            leave_session(&world, last, 3);
+        }
+        let before = check_all(&world.open()).lost_snapshots;
+        let rubbish = ObjectName::new("remarks", format!("{last}.1"));
+        world.objects.create(&rubbish, &[0x5c; 100]).unwrap();
+        assert!(Wishes::read(&world.open()).unwrap().hold(last).is_some(), "it may be a hold");
+        assert_eq!(check_all(&world.open()).lost_snapshots, before, "{is_at_work}");
+        assert!(before.iter().all(|lost| !lost.was_committed), "{is_at_work}");
+        assert_eq!(may_recover(&world.open()).unwrap(), !is_at_work);
+        forget(&world.open(), &[made[0].0]).unwrap();
+        let outcome = prune(&world.open(), &ALL, &Silent, &Cancel::new()).unwrap();
+        assert_eq!(outcome.lost.is_empty(), is_at_work);
+        assert_eq!(outcome.waiting.len(), usize::from(is_at_work));
+    }
 }
