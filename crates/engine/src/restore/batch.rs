@@ -431,6 +431,11 @@ impl<'b> Shared<'b> {
             }
             return;
         }
+        // Its end may be a hole for which there is no room.
+        if !self.check(number, handle.reach_size()) {
+            drop(handle);
+            return self.remove_torn(number, file);
+        }
         // The last one to hold the file is here: all its chunks were counted down.
         let Some(handle) = Arc::into_inner(handle) else { return };
         lock(&self.problems).extend(self.target.finish_file(handle, &file.metadata));
