@@ -5,6 +5,10 @@
 //! images may agree in all of them: makers of images set all times to one value, so that the same input
 //! gives the same image, and number inodes from the start.
 //!
+//! In a file system that is kept in memory alone, a file that is mapped may be written to for as long as
+//! the mapping exists, and its times show the first write alone: no page is ever written to a disk, after
+//! which the next write would be noticed.
+//!
 //! Programs that answer through FUSE give what times they like. Most give those of the files behind
 //! them, and to read all files of a network each night is more than most can afford. So their times
 //! prove as much as a kernel's, here as in other backup programs.
@@ -37,6 +41,13 @@ const IMAGES_IF_READ_ONLY: [u32; 2] = [
 ];
 
 const OVERLAY: u32 = 0x794c_7630;
+
+/// File systems that keep files in memory alone.
+const IN_MEMORY: [u32; 3] = [
+    0x0102_1994, // tmpfs
+    0x8584_58f6, // ramfs
+    0x9584_58f6, // hugetlbfs
+];
 
 /// A program or another machine answers, and may not know how long a file is before it was read to its
 /// end. It says 0 then. Other network file systems are not here: there the kernel reads no byte behind
@@ -122,7 +133,7 @@ impl FileSystem {
             None if SIZES_UNKNOWN.contains(&number) => ZeroSize::Unknown,
             None => ZeroSize::Empty,
         };
-        Self { times_prove: !is_image, zero_size }
+        Self { times_prove: !is_image && !IN_MEMORY.contains(&number), zero_size }
     }
 }
 
@@ -148,6 +159,8 @@ mod tests {
             (0x1501_3346, true, proves(false, ZeroSize::Empty)),
             (0x794c_7630, false, proves(true, ZeroSize::Empty)),
             (0x794c_7630, true, proves(false, ZeroSize::Empty)),
+            (0x0102_1994, false, proves(false, ZeroSize::Empty)),
+            (0x8584_58f6, false, proves(false, ZeroSize::Empty)),
             (0x6573_5546, false, proves(true, ZeroSize::Unknown)),
             (0x9fa0, false, proves(true, ZeroSize::MadeUp { name: "proc" })),
         ] {
@@ -160,7 +173,8 @@ mod tests {
         let of = |path: &str| FileSystem::of(std::fs::File::open(path).unwrap());
         assert_eq!(of("/proc").zero_size, ZeroSize::MadeUp { name: "proc" });
         assert_eq!(of("/proc/self/status").zero_size, ZeroSize::MadeUp { name: "proc" });
-        let folder = tempfile::tempdir().unwrap();
+        assert!(!of("/dev/shm").times_prove);
+        let folder = tempfile::tempdir_in("/var/tmp").unwrap();
         assert!(of(folder.path().to_str().unwrap()).times_prove);
     }
 }

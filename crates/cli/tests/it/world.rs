@@ -108,9 +108,9 @@ impl World {
     }
 
     /// Waits until a backup takes the files that exist for unchanged ever after: what changed
-    /// within two seconds before a backup is read again by the next.
+    /// within a minute before a backup is read again by the next.
     pub fn settle(&self) {
-        std::thread::sleep(std::time::Duration::from_millis(2100));
+        std::thread::sleep(std::time::Duration::from_secs(61));
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

@@ -1,15 +1,19 @@
 //! Which files may have changed after they were read, though their times say otherwise.
 //!
 //! A file that is written to in the same tick of the file system's clock in which it was read has
-//! the ctime that the snapshot recorded. So a change shortly before the reading proves nothing.
+//! the ctime that the snapshot recorded. Through a shared mapping, a page may be written to for
+//! longer: the kernel notes the time of the first write to it, and of none that follows before the
+//! page is written to the disk. So a change shortly before the reading proves nothing.
 //! When a file was read is not kept, only when its snapshot was begun: what changed since shortly
 //! before is read once more by the next backup, and not by the one after it.
 
 use strongroom_base::Timestamp;
 use strongroom_catalog::{Metadata, Snapshot};
 
-/// The coarsest clock of a file system: FAT counts in two seconds.
-const TICK_NS: i64 = 2_000_000_000;
+/// How long a page that is mapped may be written to without another time of change. The kernel
+/// begins to write it to the disk after 30 seconds, and looks every 5; the disk may be busy. The
+/// coarsest clock of a file system is far within it: FAT counts in two seconds.
+const UNSEEN_NS: i64 = 60_000_000_000;
 
 /// How far the clock of a file server may be ahead of this machine's. A change that is dated later
 /// was made while a clock was wrong; it would else be read again every day until that date.
@@ -26,7 +30,7 @@ impl RacyTimes {
     /// Those of a snapshot.
     pub fn of(parent: &Snapshot) -> Self {
         Self {
-            from: Timestamp(parent.started.0.saturating_sub(TICK_NS)),
+            from: Timestamp(parent.started.0.saturating_sub(UNSEEN_NS)),
             to: Timestamp(parent.ended.0.saturating_add(SKEW_NS)),
         }
     }
@@ -56,7 +60,7 @@ mod tests {
             ..Metadata::default()
         };
         for (second, is_racy) in
-            [(97, false), (98, true), (100, true), (150, true), (300, true), (200_000, false)]
+            [(39, false), (40, true), (100, true), (150, true), (300, true), (200_000, false)]
         {
             assert_eq!(racy.may_hide_a_change(&file(0, second)), is_racy, "{second}");
             assert_eq!(racy.may_hide_a_change(&file(second, 0)), is_racy, "{second}");

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use rustix::fs::{XattrFlags, setxattr};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
-use strongroom_engine::BackupOutcome;
+use strongroom_engine::{BackupOptions, BackupOutcome};
+use strongroom_source::{FileSystem, SourceOptions, ZeroSize};
 use strongroom_testkit::{Listener, noise, skip};
 
 use crate::read_back::read_back;
@@ -27,10 +28,13 @@ fn give_too_large(path: &Path) {
     }
 }
 
-/// A night, and what it reported.
+/// A night, and what it reported. Times prove something, as on a disk.
 fn night(world: &World, tree: &Path) -> (BackupOutcome, Vec<String>) {
     let listener = Listener::new();
-    let outcome = run(&world.open(), &options(tree), &listener).unwrap();
+    let disk = FileSystem { times_prove: true, zero_size: ZeroSize::Empty };
+    let source = SourceOptions { file_system: Some(disk), ..SourceOptions::default() };
+    let options = BackupOptions { source, ..options(tree) };
+    let outcome = run(&world.open(), &options, &listener).unwrap();
     let name = |path: &Path| path.strip_prefix(tree).unwrap().display().to_string();
     let problems = listener.problems().into_iter();
     let mut named: Vec<String> = problems.map(|it| name(&it.path.unwrap())).collect();

@@ -12,7 +12,7 @@ use strongroom_engine::{
 use strongroom_source::{
     Correction, Corrections, FileSystem, ForeignRoot, SourceOptions, ZeroSize,
 };
-use strongroom_testkit::Listener;
+use strongroom_testkit::{Listener, Mapped};
 
 use crate::world::{World, options, run};
 
@@ -157,4 +157,19 @@ fn what_the_kernel_makes_up_is_not_compared() {
     assert_eq!(drilled.source.same, 0);
     // The kernel may have made it again, with another time.
     assert_eq!(drilled.source.unreadable + drilled.source.changed, 1);
+}
+
+/// There a page that is mapped for writing changes the times once, and never again.
+#[test]
+fn a_file_in_memory_that_is_written_through_a_mapping_is_read_each_night() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let file = folder.path().join("file");
+    let world = World::bare(66);
+    std::fs::write(&file, [b'A'; 4096]).unwrap();
+    let mut mapped = Mapped::new(&file);
+    for byte in *b"ABC" {
+        mapped.write(byte);
+        let outcome = run(&world.open(), &options(folder.path()), &Silent).unwrap();
+        assert_eq!(content(&world, &outcome, file.to_str().unwrap())[0], byte);
+    }
 }

@@ -7,7 +7,7 @@ echo 'Dear Bert,' > ~/Documents/letters/bert.txt
 echo 'It begins in the year' > ~/Documents/thesis-1.odt
 head -c 300000 /dev/urandom > ~/Documents/photos/sea.jpg
 head -c 200000 /dev/urandom > ~/Documents/photos/hill.jpg
-# What changed within the last two seconds is read again by the next backup.
+# What changed within the last minute is read again by the next backup.
 touch -d '2026-10-01 12:00' ~/Documents/*.odt ~/Documents/*/*
 
 # A server at home, backup.example, which takes Anna's key.
