@@ -53,6 +53,9 @@ pub struct Snapshot {
     pub origin: Option<Origin>,
     /// What is promised of regions of memory in it; nothing is said of anything else.
     pub guarantee: Option<Guarantee>,
+    /// Whether the attributes of root (`trusted.`) were listed to its writer. To a process without
+    /// that right they are as if they did not exist.
+    pub lists_trusted: bool,
 }
 
 /// What is promised of a region of memory that was stored while it was in use.
@@ -207,6 +210,7 @@ impl Snapshot {
             seen: 0,
             origin: None,
             guarantee: None,
+            lists_trusted: false,
         }
     }
 }

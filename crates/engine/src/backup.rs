@@ -60,6 +60,7 @@ use sources::Sources;
 use tally::{Counted, Tally};
 use totals::Totals;
 use trees::{RootTree, Trees};
+use unread::Trusted;
 use walker::EarlyWalker;
 
 /// What is to be backed up, and how.
@@ -237,6 +238,7 @@ fn backup_in_session(
     };
     let mut begun = Begun::begin(repository, options, &paths, started, monitor)?;
     let parent = begun.parent.as_ref();
+    let trusted = Trusted::of(parent);
     let reader = ChunkReader::for_parents(repository, &begun.own, CacheLimits::default());
     let (pack, dry_run) = (options.pack, options.dry_run);
     let mut writer =
@@ -259,6 +261,7 @@ fn backup_in_session(
         force: options.force,
         as_made: options.as_made.as_ref(),
         racy: parent.map(RacyTimes::of),
+        asks_attributes: trusted.are_new,
         made_up: BTreeSet::new(),
         cancel,
         queue: Queue::new(repository.limits.ahead_bytes_max),
@@ -271,6 +274,8 @@ fn backup_in_session(
     if let Some(message) = compared.inspect_err(|_| begun.session.give_up())? {
         tally.problem(Path::new("/"), &message);
     }
+    // What another program shows is what it has stored of them.
+    begun.lists_trusted = trusted.are_listed && options.as_made.is_none();
     if !stopped {
         if let Some(path) = tally.sources.none_reached() {
             let why = "it could not be read, as was reported";

@@ -37,6 +37,7 @@ mod snapshot_key {
     pub const GUARANTEE: u64 = 21;
     pub const MISSING: u64 = 22;
     pub const MISSING_NAMES: u64 = 23;
+    pub const LISTS_TRUSTED: u64 = 24;
 }
 
 /// Number of the only kind of snapshot that this program makes and reads: a file tree. Disk images
@@ -77,6 +78,7 @@ fn encode_snapshot(
         snapshot.guarantee.is_some(),
         !snapshot.missing.is_empty(),
         has_names,
+        snapshot.lists_trusted,
     ];
     cbor.map(10 + optional.into_iter().filter(|present| *present).count() as u64)?;
     cbor.u64(KIND)?.u64(SNAPSHOT_OF_FILE_TREE)?;
@@ -146,6 +148,9 @@ fn encode_snapshot(
                 cbor.bytes(name)?;
             }
         }
+    }
+    if snapshot.lists_trusted {
+        cbor.u64(LISTS_TRUSTED)?.bool(true)?;
     }
     Ok(())
 }
@@ -265,6 +270,7 @@ impl<'b> Unpacked<'b> {
                 let all = decode_array(cbor, |cbor| decode_array(cbor, name))?;
                 snapshot.missing.values_mut().zip(all).for_each(|(names, all)| *names = all);
             }
+            LISTS_TRUSTED => snapshot.lists_trusted = cbor.bool()?,
             key => {
                 let of_key = REFERENCES_OF_FEATURES.iter().filter(|(other, _)| *other == key);
                 self.referring.extend(of_key.map(|(_, feature)| feature));

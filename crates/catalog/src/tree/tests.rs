@@ -241,14 +241,14 @@ proptest! {
         texts in any::<(String, String, String, Vec<String>)>(),
         (paths, missing) in any::<(Vec<Vec<u8>>, BTreeMap<Vec<u8>, Vec<Vec<u8>>>)>(),
         parent in any::<Option<[u8; 16]>>(),
-        partial in any::<[bool; 2]>(),
+        flags in any::<[bool; 3]>(),
         numbers in any::<[u64; 8]>(),
         features in any::<Vec<u64>>(),
         origin in any::<Option<[String; 3]>>(),
         guarantee in any::<Option<(u64, u64, u64)>>(),
     ) {
         let (host, user, program, labels) = texts;
-        let [partial, root_partial] = partial;
+        let [partial, root_partial, lists_trusted] = flags;
         let [files, directories, bytes, bytes_new, bytes_stored, problems, sequence, seen] =
             numbers;
         let stats = SnapshotStats { files, directories, bytes, bytes_new, bytes_stored, problems };
@@ -265,6 +265,7 @@ proptest! {
                 program, repository, snapshot,
             }),
             guarantee: guarantee.map(|(promise, method, turn)| Guarantee { promise, method, turn }),
+            lists_trusted,
         };
         let packed = pack_snapshot(&snapshot);
         prop_assert_eq!(unpack_snapshot(snapshot.id, &packed).unwrap(), snapshot);

@@ -30,6 +30,8 @@ pub struct Begun<'r> {
     pub expected: Expected,
     /// Those of the paths of which nothing was found although something was expected.
     pub missing: BTreeMap<Vec<u8>, Vec<Vec<u8>>>,
+    /// See [`Snapshot::lists_trusted`].
+    pub lists_trusted: bool,
     /// A snapshot that is dated later than this machine's clock.
     pub from_the_future: Option<(SnapshotId, Timestamp)>,
     /// The snapshot that this machine made last, and its sequence, if it is missing.
@@ -88,8 +90,17 @@ impl<'r> Begun<'r> {
             };
             monitor.detail(&format!("this machine {why}: every file is read"));
         }
-        let missing = BTreeMap::new();
-        Ok(Self { session, own, gone, parent, expected, missing, from_the_future, rolled_back })
+        Ok(Self {
+            session,
+            own,
+            gone,
+            parent,
+            expected,
+            missing: BTreeMap::new(),
+            lists_trusted: false,
+            from_the_future,
+            rolled_back,
+        })
     }
 }
 
@@ -126,7 +137,7 @@ impl Begun<'_> {
         options: &BackupOptions,
         monitor: &dyn Monitor,
     ) -> Result<BackupOutcome, EngineError> {
-        let Self { session, own, gone, parent, expected, missing, .. } = self;
+        let Self { session, own, gone, parent, expected, missing, lists_trusted, .. } = self;
         let (from_the_future, rolled_back) = (self.from_the_future, self.rolled_back);
         let Made { started, root, mut counted, written, .. } = made;
         let shortfall = expected.shortfall(&counted.stats).filter(|_| !made.stopped);
@@ -144,6 +155,7 @@ impl Begun<'_> {
         snapshot.parent = parent.map(|parent| parent.id);
         snapshot.paths = made.paths;
         snapshot.missing = missing;
+        snapshot.lists_trusted = lists_trusted;
         snapshot.root = root.recipe;
         snapshot.root_partial = root.partial;
         snapshot.stats = SnapshotStats {

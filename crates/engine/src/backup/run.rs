@@ -55,6 +55,8 @@ pub struct Run<'r, 'w> {
     pub as_made: Option<&'r AsMade>,
     /// Times of change for which the parent is no proof.
     pub racy: Option<RacyTimes>,
+    /// The attributes of root that the parent did not see are listed now.
+    pub asks_attributes: bool,
     /// Devices of which it was reported that files that say 0 bytes are stored as empty ones.
     pub made_up: BTreeSet<u64>,
     /// The request to stop.
@@ -163,12 +165,12 @@ impl<'r> Run<'r, '_> {
         let same = found
             .and_then(|found| Some((found, Version::of(&found.entry().metadata, &metadata)?)))
             // Another program's tree has no times that prove anything.
-            .filter(|_| self.as_made.is_none() && !self.is_racy(entry, &metadata));
+            .filter(|_| self.as_made.is_none() && !self.force && !self.is_racy(entry, &metadata));
         match same {
-            Some((same, Version::Same)) => {
+            Some((same, Version::Same)) if !self.asks_attributes => {
                 metadata.xattrs.clone_from(&same.entry().metadata.xattrs);
             }
-            Some((_, Version::Unread)) | None => {
+            _ => {
                 if self.read_xattrs(entry, &mut metadata) {
                     unread::mark(&mut metadata);
                 }
@@ -285,11 +287,11 @@ impl<'r> Run<'r, '_> {
         let same = same_version.filter(|_| !has_unknown_size && !self.is_racy(&entry, &metadata));
         let racy = same_version.is_some() && same.is_none();
         let mut is_unread = match same {
-            Some((same, Version::Same)) => {
+            Some((same, Version::Same)) if !self.asks_attributes => {
                 metadata.xattrs.clone_from(&same.entry().metadata.xattrs);
                 false
             }
-            Some((_, Version::Unread)) => self.read_xattrs(&entry, &mut metadata),
+            Some(_) => self.read_xattrs(&entry, &mut metadata),
             // Those of a file are read when it is open.
             None => kind != LeafKind::File && self.read_xattrs(&entry, &mut metadata),
         };

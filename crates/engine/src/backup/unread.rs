@@ -5,11 +5,16 @@
 //! nanosecond: it is no unchanged entry then, and its attributes are asked for again and reported
 //! again. It is too little to be seen, and nearer than two changes of an inode are: the content of
 //! such a file is not read again because of it.
+//!
+//! Attributes of root (`trusted.`) are not even listed to a process without a right to them. Its
+//! snapshot says so, as a whole: a backup that has the right asks for all attributes again, and one
+//! without it asks for no more than before.
 
 use std::borrow::Cow;
 
+use rustix::thread::{CapabilitySet, capabilities};
 use strongroom_base::Timestamp;
-use strongroom_catalog::Metadata;
+use strongroom_catalog::{Metadata, Snapshot};
 
 /// How an entry was in the parent that is still what it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +35,33 @@ impl Version {
         let as_marked = || before.same_version_as(&as_stored(now, true));
         (is_unread && as_marked()).then_some(Self::Unread)
     }
+}
+
+/// Which attributes of root this backup sees, and its parent saw.
+#[derive(Debug, Clone, Copy)]
+pub struct Trusted {
+    /// They are listed to this thread.
+    pub are_listed: bool,
+    /// They were not listed when the parent was made, and are now.
+    pub are_new: bool,
+}
+
+impl Trusted {
+    /// By the rights of this thread.
+    pub fn of(parent: Option<&Snapshot>) -> Self {
+        let may =
+            capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN));
+        let are_listed = may && is_of_the_machine();
+        let are_new = are_listed && parent.is_some_and(|parent| !parent.lists_trusted);
+        Self { are_listed, are_new }
+    }
+}
+
+/// Whether this process is in the first namespace of users: rights in another one, such as a
+/// container's, are none over these attributes. It is not, if that cannot be found out.
+fn is_of_the_machine() -> bool {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
 /// Marks an entry that is stored without the attributes that it has.

@@ -1,12 +1,16 @@
 //! Extended attributes that cannot be read are missed each night until they are read.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
 use rustix::fs::{XattrFlags, setxattr};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+use strongroom_base::{Silent, Timestamp};
 use strongroom_engine::{BackupOptions, BackupOutcome};
-use strongroom_source::{FileSystem, SourceOptions, ZeroSize};
+use strongroom_source::{
+    Correction, Corrections, FileSystem, ForeignRoot, SourceOptions, ZeroSize,
+};
 use strongroom_testkit::{Listener, noise, skip};
 
 use crate::read_back::read_back;
@@ -91,5 +95,81 @@ fn what_could_not_be_read_is_asked_for_again_and_reported_again() {
     }
     assert_eq!(kept.nodes[&b"name"[..]].linked_to.as_deref(), Some(&b"file"[..]));
     let (_, named) = night(&world, &tree);
-    assert_eq!(named, ["large"], "what is known is not asked for");
+    assert_eq!(named, all, "to the ordinary one nothing was listed of it");
+}
+
+/// A night of a tree whose times never change, so that only what is asked for is found. Returns the
+/// notes of a file, a folder and a pipe, each as user and as root, and how many chunks were read.
+fn timeless_night(world: &World, force: bool) -> (Vec<[String; 2]>, u64) {
+    let time = Some(Timestamp(315_532_800_000_000_000));
+    let fixed = Correction { mtime: time, ctime: time, ..Correction::default() };
+    let by_path =
+        ["/file", "/folder", "/pipe", "/"].map(|it| (it.as_bytes().to_vec(), fixed.clone()));
+    let root = ForeignRoot {
+        path: world.tree(),
+        corrections: Corrections::new(HashMap::from(by_path)),
+        ..ForeignRoot::default()
+    };
+    let disk = FileSystem { times_prove: true, zero_size: ZeroSize::Empty };
+    let source =
+        SourceOptions { root: Some(root), file_system: Some(disk), ..SourceOptions::default() };
+    let options =
+        BackupOptions { paths: vec!["/".into()], source, force, ..options(&world.tree()) };
+    let outcome = run(&world.open(), &options, &Silent).unwrap();
+    let kept = read_back(&world.open(), outcome.snapshot.id, Path::new("/")).unwrap();
+    let notes = |name: &str| {
+        let xattrs = &kept.nodes[name.as_bytes()].xattrs;
+        ["user.note", "trusted.note"].map(|it| {
+            let note = xattrs.get(it.as_bytes()).cloned().unwrap_or_default();
+            String::from_utf8(note).unwrap()
+        })
+    };
+    (["file", "folder", "pipe"].map(notes).to_vec(), outcome.written.data_chunks)
+}
+
+/// The same by a thread to which attributes of root are not listed.
+fn ordinary_timeless_night(world: &World, force: bool) -> (Vec<[String; 2]>, u64) {
+    let by_thread = || {
+        let mut sets = capabilities(None).unwrap();
+        sets.effective.remove(CapabilitySet::SYS_ADMIN);
+        set_capabilities(None, sets).unwrap();
+        timeless_night(world, force)
+    };
+    std::thread::scope(|scope| scope.spawn(by_thread).join().unwrap())
+}
+
+#[test]
+fn attributes_of_root_that_the_parent_did_not_see_are_asked_for() {
+    let world = World::bare(211);
+    world.write("file", &noise(3, 50_000));
+    fs::create_dir(world.tree().join("folder")).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, world.tree().join("pipe"), 0o600.into()).unwrap();
+    let give = |kind: &str, note: &str| {
+        let name = format!("{kind}.note");
+        let files =
+            if kind == "user" { &["file", "folder"][..] } else { &["file", "folder", "pipe"] };
+        let given = files.iter().map(|file| {
+            setxattr(world.tree().join(file), &name, note.as_bytes(), XattrFlags::empty())
+        });
+        given.collect::<Result<(), _>>().is_ok()
+    };
+    if !give("trusted", "a") {
+        return skip("only root can give these attributes");
+    }
+    assert!(give("user", "a"));
+    let all = |user: &str, trusted: &str| {
+        [user, user, ""].map(|user| [user.to_owned(), trusted.to_owned()]).to_vec()
+    };
+    let (notes, chunks) = ordinary_timeless_night(&world, false);
+    assert_eq!(notes, all("a", ""));
+    assert!(chunks > 0);
+    assert!(give("user", "b"));
+    assert_eq!(ordinary_timeless_night(&world, false), (all("a", ""), 0), "nothing is asked for");
+    assert_eq!(timeless_night(&world, false), (all("b", "a"), 0), "no file is read");
+    assert!(give("user", "c"));
+    assert_eq!(timeless_night(&world, false), (all("b", "a"), 0), "nothing is asked for");
+    assert_eq!(ordinary_timeless_night(&world, false), (all("b", "a"), 0), "it is taken over");
+    assert_eq!(timeless_night(&world, false), (all("c", "a"), 0));
+    assert!(give("user", "d") && give("trusted", "d"));
+    assert_eq!(timeless_night(&world, true).0, all("d", "d"), "of directories too");
 }

@@ -91,6 +91,14 @@ fn a_guarantee_is_one_more_key() {
 }
 
 #[test]
+fn attributes_of_root_that_were_listed_are_one_more_key() {
+    let listed = Snapshot { lists_trusted: true, features: Vec::new(), seen: 0, ..snapshot() };
+    let packed = with(&plain(), 0x18, b"\x18\xf5");
+    assert_eq!(pack_snapshot(&listed), packed);
+    assert_eq!(unpack_snapshot(ID, &packed), Ok(listed));
+}
+
+#[test]
 fn missing_paths_are_one_more_key() {
     let short = |names: Vec<Vec<u8>>| Snapshot {
         missing: [(b"/srv".to_vec(), names)].into(),
@@ -145,7 +153,7 @@ fn engine_11_a_feature_that_must_be_known_is_unknown_and_another_is_kept() {
     let optional = with(&plain(), 15, &[0x82, 0x05, 0x18, 0x63]);
     assert_eq!(unpack_snapshot(ID, &optional).unwrap().features, [5, 99]);
     // A key without a feature refers to nothing, and is passed over.
-    assert!(unpack_snapshot(ID, &with(&plain(), 0x18, &[24, 0x05])).is_ok());
+    assert!(unpack_snapshot(ID, &with(&plain(), 0x18, &[99, 0x05])).is_ok());
 }
 
 #[test]
