@@ -11,6 +11,7 @@ mod behind;
 mod disk;
 mod dry;
 mod further_names;
+mod names;
 mod region;
 mod report;
 mod scope;
@@ -25,6 +26,7 @@ use std::path::{Path, PathBuf};
 use batch::{Batch, Making, NameIn, NotBack, PendingFile, is_right};
 use behind::FlushedTarget;
 pub use disk::{DiskOutcome, disks_of, read_disk, restore_disk};
+use names::Names;
 pub use region::load_region;
 pub(crate) use scope::Scope;
 use strongroom_arena::CacheLimits;
@@ -211,22 +213,6 @@ fn target_error(error: TargetError) -> EngineError {
     EngineError::Target(error)
 }
 
-/// What exists in a directory of the target.
-enum Names {
-    Known(HashSet<Vec<u8>>),
-    /// It cannot be listed: any name may exist.
-    Unknown,
-}
-
-impl Names {
-    fn may_hold(&self, name: &[u8]) -> bool {
-        match self {
-            Self::Known(names) => names.contains(name),
-            Self::Unknown => true,
-        }
-    }
-}
-
 /// A directory whose metadata is put back when all below it is there.
 struct OpenDirectory {
     id: DirectoryId,
@@ -319,13 +305,13 @@ impl Run<'_> {
         let (id, exists) = match (above, directory.entry) {
             (Some(above), Some(entry)) => {
                 self.outcome.directories += 1;
-                let leads_on = self.scope.leads_on(directory.path);
-                let made = match leads_on {
+                let exists = above.names.may_hold(&entry.name);
+                let free = match self.scope.leads_on(directory.path) {
                     true => self.target.refuse_link(above.id, &entry.name),
-                    false => Ok(()),
+                    false => self.refuse_another(above.id, &entry.name, exists),
                 };
-                match made.and_then(|()| self.target.create_directory(above.id, &entry.name)) {
-                    Ok(id) => (id, above.names.may_hold(&entry.name)),
+                match free.and_then(|()| self.target.create_directory(above.id, &entry.name)) {
+                    Ok(id) => (id, exists),
                     // The backup left out what is in it.
                     Err(TargetError::Kept { .. }) if directory.tree.refs.is_empty() => {
                         return Ok(None);
@@ -432,20 +418,22 @@ impl Run<'_> {
                 if !self.linked.holds(&key) {
                     self.batch.released.push(first.0);
                 }
-                self.batch.links.push((first, (parent, entry.name)));
+                self.batch.links.push((first, (parent, entry.name), exists));
                 self.progress.files += 1;
                 return Ok(());
             }
             self.note_first_name(key, parent, &entry);
         }
-        let made = match &entry.kind {
-            EntryKind::File { .. } => return self.file(parent, entry, exists),
-            EntryKind::Directory { .. } => unreachable!("directories are descended into"),
+        if matches!(entry.kind, EntryKind::File { .. }) {
+            return self.file(parent, entry, exists);
+        }
+        let free = self.refuse_another(parent, &entry.name, exists);
+        let made = free.and_then(|()| match &entry.kind {
             EntryKind::Symlink { target } => {
                 self.target.create_symlink(parent, &entry.name, target, &entry.metadata)
             }
             special => self.target.create_special(parent, &entry.name, special, &entry.metadata),
-        };
+        });
         self.progress.files += 1;
         match made {
             Ok(problems) => problems.iter().for_each(|error| self.problem(error)),
@@ -567,12 +555,14 @@ impl Run<'_> {
         self.lacks_room |= batch.replaces_files() && written.problems.iter().any(is_full);
         written.problems.iter().for_each(|error| self.problem(error));
         self.not_back.extend(written.not_back);
-        for (existing, new) in &batch.links {
+        for (existing, new, exists) in &batch.links {
             if let Some(why) = self.not_back.get(existing).cloned() {
                 self.leave_name(existing, &why, new);
                 continue;
             }
-            let linked = self.target.hard_link((existing.0, &existing.1), (new.0, &new.1));
+            let linked = self.refuse_another(new.0, &new.1, *exists);
+            let linked = linked
+                .and_then(|()| self.target.hard_link((existing.0, &existing.1), (new.0, &new.1)));
             linked.unwrap_or_else(|error| self.not_made(&error));
         }
         // Deepest first: each was closed after all below it.

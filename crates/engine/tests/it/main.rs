@@ -53,6 +53,7 @@ mod stats;
 mod stripes;
 mod summaries;
 mod trust;
+mod upper_case;
 mod verify;
 mod withdrawn;
 mod withheld;

@@ -79,11 +79,11 @@ pub enum TargetError {
         /// The link.
         path: PathBuf,
     },
-    /// A file that the restore was to create exists already: another process made it, or this file
+    /// What the restore was to create exists already: another process made it, or this file
     /// system takes another name of the snapshot for the same.
     #[error("{path:?} was not written, because it already exists")]
     Taken {
-        /// The file.
+        /// Its path.
         path: PathBuf,
     },
     /// A further name of a file whose first name has not come back.

@@ -79,6 +79,17 @@ impl Target {
         }
     }
 
+    /// Fails if anything has a name that must be free.
+    pub fn refuse_taken(&self, directory: DirectoryId, name: &[u8]) -> Result<(), TargetError> {
+        let (fd, c_name) = self.place(directory, name)?;
+        let path = || self.path_of(directory, name);
+        match self.stat(&fd, &c_name) {
+            Ok(None) => Ok(()),
+            Ok(Some(_)) => Err(TargetError::Taken { path: path() }),
+            Err(error) => Err(TargetError::io("create", &path(), error)),
+        }
+    }
+
     /// Whether a directory of the target is the root of a mounted file system.
     pub fn is_mounted(&self, directory: DirectoryId) -> Result<bool, TargetError> {
         let fd = self.directory(directory)?;

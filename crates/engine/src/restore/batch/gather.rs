@@ -94,8 +94,8 @@ pub struct Batch {
     gaps: usize,
     /// The first file began in the batch before.
     pub begun: Option<Unfinished>,
-    /// Further names of files: the first name, and the one to be made.
-    pub links: Vec<(NameIn, NameIn)>,
+    /// Further names of files: the first name, the one to be made, and whether that may exist.
+    pub links: Vec<(NameIn, NameIn, bool)>,
     /// Directories that nothing more comes into, deepest first, and what is put back of them.
     pub closed: Vec<(DirectoryId, Option<Metadata>)>,
     /// Directories that were held for the first name of a file, of which there is no other.
