@@ -167,8 +167,8 @@ impl Target {
     ) -> Result<(), TargetError> {
         let (fd, old) = self.place(directory, old)?;
         let new_name = self.checked_name(directory, new)?;
-        rustix::fs::renameat(&fd, &old, &fd, &new_name)
-            .map_err(|error| TargetError::io("rename to", &self.path_of(directory, new), error))
+        let failed = |error| TargetError::io("rename to", &self.path_of(directory, new), error);
+        self.rename_over((directory, &fd), &old, &new_name, &failed)
     }
 
     /// Flushes all that was written to the disk, or to the disks if others are mounted inside.

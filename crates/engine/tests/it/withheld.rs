@@ -20,7 +20,7 @@ use strongroom_upkeep::{
 };
 
 use crate::domains::put_only;
-use crate::restore::{into, run_restore};
+use crate::restore::{exactly, into, run_restore};
 use crate::world::{ALL, LAPTOP, World, options, run};
 
 const DEPTHS: [VerifyDepth; 2] = [VerifyDepth::Structure, VerifyDepth::Data];
@@ -170,6 +170,14 @@ fn kept_1_6_a_restore_leaves_out_what_waits_and_restores_the_rest() {
     let again = run_restore(&repository, id, &options).unwrap();
     assert_eq!(again.withheld, outcome.withheld);
     assert_eq!(std::fs::read(first).unwrap(), b"of before");
+    // So does a directory, although it may be deleted.
+    std::fs::remove_file(first).unwrap();
+    std::fs::create_dir(first).unwrap();
+    std::fs::write(first.join("inside"), b"of before").unwrap();
+    let options = exactly(&tree, &target);
+    let again = run_restore(&repository, id, &options).unwrap();
+    assert_eq!(again.withheld, outcome.withheld);
+    assert_eq!(std::fs::read(first.join("inside")).unwrap(), b"of before");
     place.now(|_| Gives::All);
     let repository = world.open_over(place).unwrap();
     let after = run_restore(&repository, id, &options).unwrap();

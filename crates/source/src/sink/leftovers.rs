@@ -2,8 +2,9 @@
 //!
 //! A file that replaces another is written under a temporary name, which says which process made it,
 //! and its maker holds a lock on it. What no process holds any more is removed by the next restore into
-//! that directory: it may be as large as the file. Links and special files have such a name for a
-//! moment, and no lock: they are removed if they are this user's and have had it for an hour. Nothing
+//! that directory: it may be as large as the file. Links, special files
+//! and empty directories have such a name for a moment, and no lock: they are removed if they are this
+//! user's and have had it for an hour. Nothing
 //! else is removed, and nothing that a process of that number may still write: a leftover may stay, a
 //! file in use may not go.
 
@@ -47,11 +48,15 @@ pub(super) fn sweep(directory: BorrowedFd<'_>) {
         let Ok(stat) = inode::stat_at(directory, name) else { continue };
         let is_left = match inode::kind_of(&stat) {
             FileType::RegularFile => is_unlocked_file(directory, name),
-            FileType::Directory => false,
             _ => is_own_and_old(&stat),
         };
         if is_left {
-            let _ = rustix::fs::unlinkat(directory, name, AtFlags::empty());
+            // A directory is removed only if it is empty.
+            let flags = match inode::kind_of(&stat) {
+                FileType::Directory => AtFlags::REMOVEDIR,
+                _ => AtFlags::empty(),
+            };
+            let _ = rustix::fs::unlinkat(directory, name, flags);
         }
     }
 }
@@ -149,13 +154,14 @@ mod tests {
         std::os::unix::fs::symlink("nowhere", path(3)).unwrap();
         mknodat(CWD, path(4), FileType::Fifo, Mode::RUSR, 0).unwrap();
         std::fs::create_dir(path(5)).unwrap();
-        for number in [1, 2, 5] {
+        std::fs::create_dir_all(path(6).join("below")).unwrap();
+        for number in [1, 2, 5, 6] {
             let old = Timespec { tv_sec: 1_000_000_000, tv_nsec: 0 };
             let times = Timestamps { last_access: old, last_modification: old };
             utimensat(CWD, path(number), &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
         }
         sweep(File::open(folder.path()).unwrap().as_fd());
-        let left = (1..=5).filter(|number| path(*number).symlink_metadata().is_ok());
-        assert_eq!(left.collect::<Vec<_>>(), [3, 4, 5]);
+        let left = (1..=6).filter(|number| path(*number).symlink_metadata().is_ok());
+        assert_eq!(left.collect::<Vec<_>>(), [3, 4, 6], "a directory only if it is empty");
     }
 }

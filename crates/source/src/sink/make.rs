@@ -57,10 +57,8 @@ impl Target {
                 return Ok(directory);
             }
             existing => {
-                if existing.is_some() {
-                    unlink(&fd, &c_name).map_err(failed)?;
-                }
-                rustix::fs::mkdirat(&fd, &c_name, Mode::RWXU).map_err(failed)?;
+                let make = |name: &CStr| rustix::fs::mkdirat(&fd, name, Mode::RWXU);
+                self.make_in_place((parent, &fd), &c_name, existing.is_some(), &failed, make)?;
             }
         }
         Ok(self.directories.add(parent, &c_name))
@@ -119,10 +117,8 @@ impl Target {
             && rustix::fs::readlinkat(&fd, &c_name, Vec::new())
                 .is_ok_and(|pointed| pointed.as_bytes() == target);
         if !right {
-            self.make_in_place(&fd, &c_name, existing.is_some(), |name| {
-                rustix::fs::symlinkat(target, &fd, name)
-            })
-            .map_err(failed)?;
+            let make = |name: &CStr| rustix::fs::symlinkat(target, &fd, name);
+            self.make_in_place((directory, &fd), &c_name, existing.is_some(), &failed, make)?;
         }
         self.apply_to_name(&fd, &c_name, directory, metadata)
     }
@@ -154,10 +150,9 @@ impl Target {
         });
         if !right {
             let number = device.map_or(0, |it| rustix::fs::makedev(it.major, it.minor));
-            self.make_in_place(&fd, &c_name, existing.is_some(), |name| {
-                rustix::fs::mknodat(&fd, name, kind, FILE_MODE, number)
-            })
-            .map_err(|error| TargetError::io("create the special file", &path(), error))?;
+            let failed = |error| TargetError::io("create the special file", &path(), error);
+            let make = |name: &CStr| rustix::fs::mknodat(&fd, name, kind, FILE_MODE, number);
+            self.make_in_place((directory, &fd), &c_name, existing.is_some(), &failed, make)?;
         }
         self.apply_to_name(&fd, &c_name, directory, metadata)
     }
@@ -184,10 +179,8 @@ impl Target {
         if existing.as_ref().is_some_and(is_same) {
             return Ok(());
         }
-        self.make_in_place(&to, &to_name, existing.is_some(), |name| {
-            rustix::fs::linkat(&from, &from_name, &to, name, AtFlags::empty())
-        })
-        .map_err(failed)
+        let make = |name: &CStr| rustix::fs::linkat(&from, &from_name, &to, name, AtFlags::empty());
+        self.make_in_place((new.0, &to), &to_name, existing.is_some(), &failed, make)
     }
 
     /// Opens a regular file that exists, for reading only: nothing of it changes.
@@ -229,7 +222,13 @@ impl Target {
                     file.map_err(|error| TargetError::io("open for writing", &path, error))?;
                 return TargetFile::of_existing(file, path, stat, size);
             }
-            unlink(&fd, &c_name).map_err(|error| TargetError::io("replace", &path, error))?;
+            match inode::kind_of(&stat) {
+                FileType::Directory => {
+                    remove::remove(fd.as_fd(), &c_name, &self.kept, &|| path.clone()).map(drop)?;
+                }
+                _ => unlink(&fd, &c_name)
+                    .map_err(|error| TargetError::io("replace", &path, error))?,
+            }
         }
         self.create_file(directory, name, size)
     }
@@ -276,8 +275,8 @@ impl Target {
         self.is_root_user || stat.stx_uid == rustix::process::geteuid().as_raw()
     }
 
-    /// What has a name: what is wanted, or what it may replace. A directory is removed, if that is
-    /// allowed. Anything else stays until what is wanted is made: that may fail.
+    /// What has a name: what is wanted, or what it may replace. It stays until what is wanted is made:
+    /// that may fail. A directory may be replaced if deleting is allowed.
     pub(super) fn make_way(
         &self,
         fd: &Arc<OwnedFd>,
@@ -289,11 +288,7 @@ impl Target {
         let failed = |error| TargetError::io("replace", &path(), error);
         let Some(stat) = self.stat(fd, name).map_err(failed)? else { return Ok(None) };
         match inode::kind_of(&stat) {
-            FileType::Directory if self.options.delete => {
-                remove::remove(fd.as_fd(), name, &self.kept, &path)?;
-                Ok(None)
-            }
-            FileType::Directory => {
+            FileType::Directory if !self.options.delete => {
                 let wanted = inode::kind_text(wanted);
                 Err(TargetError::DirectoryInTheWay { path: path(), wanted })
             }

@@ -21,6 +21,7 @@ use super::error::TargetError;
 use super::file::TargetFile;
 use super::leftovers::{self, TEMPORARY};
 use super::make::unlink;
+use super::remove;
 
 /// At most this many temporary names are tried: leftovers of another process with the same number
 /// end.
@@ -84,7 +85,7 @@ impl ExistingFile {
 }
 
 impl Target {
-    /// What a name is before a file takes it. A directory is removed, if that is allowed.
+    /// What a name is before a file takes it. A directory is an error if nothing may be deleted.
     pub fn existing(&self, directory: DirectoryId, name: &[u8]) -> Result<Existing, TargetError> {
         let (fd, c_name) = self.place(directory, name)?;
         let failed = |error| TargetError::io("replace", &self.path_of(directory, name), error);
@@ -94,7 +95,7 @@ impl Target {
         match inode::kind_of(&stat) {
             FileType::Directory => {
                 self.make_way(&fd, &c_name, directory, FileType::RegularFile)?;
-                Ok(Existing::Nothing)
+                Ok(Existing::Other)
             }
             FileType::RegularFile => Ok(self.open_existing(&fd, &c_name)),
             _ => Ok(Existing::Other),
@@ -189,34 +190,56 @@ impl Target {
         })
     }
 
-    /// Makes something under a name. If the name `is_taken`, makes it under a temporary name and
-    /// renames it.
+    /// Makes something under a name of an open directory. If the name `is_taken`, makes it under a
+    /// temporary name and renames it.
     pub(super) fn make_in_place(
         &self,
-        fd: &OwnedFd,
+        directory: (DirectoryId, &OwnedFd),
         name: &CStr,
         is_taken: bool,
+        failed: &dyn Fn(Errno) -> TargetError,
         make: impl Fn(&CStr) -> Result<(), Errno>,
-    ) -> Result<(), Errno> {
+    ) -> Result<(), TargetError> {
         if !is_taken {
-            return make(name);
+            return make(name).map_err(failed);
         }
+        let fd = directory.1;
         for _ in 0..ATTEMPTS_MAX {
             let temporary = CString::new(self.temporary_name()).expect("it holds no NUL");
             match make(&temporary) {
                 Err(Errno::EXIST) => {}
-                Err(error) => return Err(error),
+                Err(error) => return Err(failed(error)),
                 Ok(()) => {
-                    let renamed = rustix::fs::renameat(fd, &temporary, fd, name);
-                    if renamed.is_err() {
+                    let renamed = self.rename_over(directory, &temporary, name, failed);
+                    if renamed.is_err() && unlink(fd, &temporary) == Err(Errno::ISDIR) {
                         // The first failure is the one to report.
-                        let _ = unlink(fd, &temporary);
+                        let _ = rustix::fs::unlinkat(fd, &temporary, AtFlags::REMOVEDIR);
                     }
                     return renamed;
                 }
             }
         }
-        Err(Errno::EXIST)
+        Err(failed(Errno::EXIST))
+    }
+
+    /// Renames what is complete, and replaces what has the name. A directory and anything else do not
+    /// replace each other in one step: what has the name is removed only now.
+    pub(super) fn rename_over(
+        &self,
+        (directory, fd): (DirectoryId, &OwnedFd),
+        old: &CStr,
+        name: &CStr,
+        failed: &dyn Fn(Errno) -> TargetError,
+    ) -> Result<(), TargetError> {
+        match rustix::fs::renameat(fd, old, fd, name) {
+            Err(Errno::ISDIR) if self.options.delete => {
+                let path = || self.path_of(directory, name.to_bytes());
+                remove::remove(fd.as_fd(), name, &self.kept, &path)?;
+            }
+            Err(Errno::NOTDIR) => unlink(fd, name).map_err(failed)?,
+            renamed => return renamed.map_err(failed),
+        }
+        rustix::fs::renameat(fd, old, fd, name).map_err(failed)
     }
 
     /// Removes what killed restores have left in a directory, once.

@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use strongroom_base::Timestamp;
 use strongroom_catalog::{DeviceNumber, Entry, EntryKind, Metadata, Recipe};
-use strongroom_source::{Differences, DirectoryId, InodeId, Target, TargetError, TargetOptions};
+use strongroom_source::{
+    Differences, DirectoryId, Existing, InodeId, Target, TargetError, TargetOptions,
+};
 
 use crate::kinds::is_root;
 
@@ -92,16 +94,23 @@ fn what_has_a_name_stays_if_what_replaces_it_cannot_be_made() {
     let path = |name: &str| folder.path().join(name);
     fs::create_dir(path("directory")).unwrap();
     fs::write(path("file"), "theirs").unwrap();
+    fs::create_dir(path("full")).unwrap();
+    fs::write(path("full/file"), "theirs").unwrap();
     let target = open(folder.path(), true);
-    for result in [
-        target.create_symlink(TOP, b"file", &[b'x'; 5000], &metadata(0o600)).map(drop),
-        target.hard_link((TOP, b"directory"), (TOP, b"file")),
-        target.hard_link((TOP, b"nothing"), (TOP, b"file")),
-    ] {
-        assert!(matches!(result, Err(TargetError::Io { .. })), "{result:?}");
-        assert_eq!(fs::read(path("file")).unwrap(), b"theirs");
+    for name in [&b"file"[..], b"full"] {
+        for result in [
+            target.create_symlink(TOP, name, &[b'x'; 5000], &metadata(0o600)).map(drop),
+            target.hard_link((TOP, b"directory"), (TOP, name)),
+            target.hard_link((TOP, b"nothing"), (TOP, name)),
+        ] {
+            assert!(matches!(result, Err(TargetError::Io { .. })), "{result:?}");
+            assert_eq!(fs::read(path("file")).unwrap(), b"theirs");
+            assert_eq!(fs::read(path("full/file")).unwrap(), b"theirs");
+        }
     }
-    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing is left over");
+    assert!(matches!(target.existing(TOP, b"full"), Ok(Existing::Other)));
+    assert_eq!(fs::read(path("full/file")).unwrap(), b"theirs");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3, "nothing is left over");
 }
 
 #[test]
