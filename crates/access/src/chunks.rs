@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lru::LruCache;
 use strongroom_arena::ArenaContent;
-use strongroom_base::{ArenaId, Fingerprint, Stopwatch};
+use strongroom_base::{ArenaId, Fingerprint, Location, Stopwatch};
 use strongroom_catalog::{CatalogError, ChunkRef, FormatError, ReadChunk};
 use strongroom_repository::ChunkReader;
 use strongroom_repository::RepositoryError;
@@ -63,11 +63,14 @@ impl From<CatalogError<Failure>> for Failure {
     }
 }
 
+/// All of a reference to a chunk. Another one to the same chunk may be right, and this one wrong.
+type Reference = (Fingerprint, Location, u64);
+
 /// Reads chunks.
 pub struct Chunks {
     reader: ChunkReader,
     // A plain mutex: held for a map operation.
-    failures: Mutex<LruCache<Fingerprint, (Stopwatch, String)>>,
+    failures: Mutex<LruCache<Reference, (Stopwatch, String)>>,
     // Held while a block is read and opened, by all threads that want that block.
     lanes: Vec<Mutex<()>>,
     heals_reported: AtomicU64,
@@ -161,7 +164,7 @@ impl Chunks {
             let failure = Failure::from(error);
             if failure.is_damage {
                 let since = Stopwatch::start();
-                lock(&self.failures).put(chunk.fingerprint, (since, failure.message.clone()));
+                lock(&self.failures).put(reference(chunk), (since, failure.message.clone()));
             }
             failure
         })
@@ -169,7 +172,7 @@ impl Chunks {
 
     /// Fails if the chunk was found damaged a short time ago.
     fn check_failures(&self, chunk: &ChunkRef) -> Result<(), Failure> {
-        match lock(&self.failures).get(&chunk.fingerprint) {
+        match lock(&self.failures).get(&reference(chunk)) {
             Some((since, message)) if since.elapsed() < FAILURE_LIFETIME => {
                 Err(Failure { is_damage: true, message: message.clone() })
             }
@@ -178,6 +181,84 @@ impl Chunks {
     }
 }
 
+fn reference(chunk: &ChunkRef) -> Reference {
+    (chunk.fingerprint, chunk.location, chunk.stream_bytes)
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use strongroom_arena::CacheLimits;
+    use strongroom_backend::MemoryBackend;
+    use strongroom_base::{Cancel, SeededEntropy, Silent, SystemClock};
+    use strongroom_engine::{BackupOptions, backup};
+    use strongroom_repository::keys::generate_passphrase;
+    use strongroom_repository::{
+        Found, InitOptions, PackOptions, Repository, Surroundings, find_path,
+    };
+    use strongroom_source::SourceOptions;
+    use strongroom_testkit::noise;
+
+    use super::*;
+
+    /// A repository, and the reference to the chunk of a file in it.
+    fn stored() -> (Repository, ChunkRef) {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        std::fs::write(&file, noise(1, 2000)).unwrap();
+        let surroundings = Surroundings {
+            backend: Arc::new(MemoryBackend::new()),
+            clock: Arc::new(SystemClock),
+            entropy: Arc::new(SeededEntropy::new(1)),
+            cache: None,
+        };
+        let passphrase = generate_passphrase(&SeededEntropy::new(2));
+        let init = InitOptions { cost: None, ..InitOptions::default() };
+        let repository = Repository::init(surroundings, passphrase.as_bytes(), &init).unwrap();
+        let options = BackupOptions {
+            paths: vec![file.clone()],
+            source: SourceOptions::default(),
+            host: String::new(),
+            user: String::new(),
+            uid: 1,
+            gid: 2,
+            labels: Vec::new(),
+            force: false,
+            dry_run: false,
+            parent: None,
+            count_first: false,
+            readers: 1,
+            pack: PackOptions { workers: 1, ..PackOptions::default() },
+            as_made: None,
+            program: "test".to_owned(),
+        };
+        let snapshot = backup(&repository, &options, &Silent, &Cancel::new()).unwrap().snapshot;
+        let reader = ChunkReader::of_domain(&repository, "", CacheLimits::default()).unwrap();
+        let path = file.as_os_str().as_encoded_bytes();
+        let Ok(Found::Entry { entry, .. }) = find_path(&snapshot, path, &reader) else { panic!() };
+        let chunk = entry.content().unwrap().refs[0];
+        (repository, chunk)
+    }
+
+    #[test]
+    fn a_wrong_reference_to_a_chunk_leaves_right_ones_readable() {
+        let (repository, right) = stored();
+        let reader = ChunkReader::of_domain(&repository, "", CacheLimits::default()).unwrap();
+        let chunks = Chunks::new(reader);
+        let wrong = ChunkRef { stream_bytes: right.stream_bytes + 1, ..right };
+        for _ in 0..2 {
+            assert!(chunks.read_data(&wrong).unwrap_err().is_damage);
+            assert!(chunks.read_data(&right) == Ok(noise(1, 2000)));
+            let mut bytes = Vec::new();
+            assert_eq!(chunks.append_data(&right, &mut bytes), Ok(()));
+        }
+        let gone = ChunkRef { fingerprint: Fingerprint([7; 32]), ..right };
+        assert!(chunks.read_data(&gone).unwrap_err().is_damage);
+        assert_eq!(lock(&chunks.failures).len(), 2, "what failed is not tried again at once");
+    }
 }
