@@ -27,6 +27,10 @@ pub const ENTRY_BYTES: u64 = 4096;
 /// A file that is larger may consist of holes: its recipe is read.
 const LARGE_BYTES: u64 = 64 << 20;
 
+/// At most this many chunks and holes of a file are looked at: a recipe of a few nodes can have more
+/// than can ever be counted.
+const PARTS_MAX: u64 = 1 << 22;
+
 const PLACES: &str = "strongroom v0 drill sample";
 
 /// What is wanted.
@@ -108,7 +112,7 @@ pub fn take_sample(
         if !stretch.reaches(distance) && !is_nearest {
             continue;
         }
-        let stored = stored_bytes(entry, wanted, reader)?;
+        let stored = stored_bytes(entry, wanted, reader, cancel)?;
         let candidate = || Candidate {
             distance,
             path: path.to_vec(),
@@ -156,11 +160,13 @@ fn place_of(key: &[u8; 32], path: &[u8]) -> u64 {
     u64::from_le_bytes(place)
 }
 
-/// Bytes of a file without its holes, if it matters: only of a large one its recipe is read.
+/// Bytes of a file without its holes, if it matters: only of a large one its recipe is read. Of what
+/// is behind the parts that are looked at, all counts.
 fn stored_bytes(
     entry: &Entry,
     wanted: &Wanted<'_>,
     reader: &ChunkReader,
+    cancel: &Cancel,
 ) -> Result<u64, EngineError> {
     let Some(content) = entry.content() else { return Ok(0) };
     let all = content.stream_bytes();
@@ -173,7 +179,8 @@ fn stored_bytes(
     }
     let mut recipe = RecipeReader::new(content, reader);
     let mut stored = 0_u64;
-    loop {
+    for _ in 0..PARTS_MAX {
+        cancel.check()?;
         match recipe.next_chunk().map_err(RepositoryError::from) {
             Ok(Some((_, chunk))) if chunk.is_hole() => {}
             Ok(Some((_, chunk))) => stored = stored.saturating_add(chunk.stream_bytes),
@@ -183,6 +190,7 @@ fn stored_bytes(
             Err(error) => return Err(error.into()),
         }
     }
+    Ok(stored.saturating_add(all.saturating_sub(recipe.offset())))
 }
 
 /// The stretch of the circle that fits what was asked for, so far.

@@ -15,11 +15,11 @@ use strongroom_catalog::{
     TreeWriter, WriteChunk,
 };
 use strongroom_engine::{
-    BackupOptions, CombinedPart, DiffOptions, DiffSide, DumpFormat, DumpPart, EngineError,
-    FindPattern, RestoreOptions, RestorePlace, backup, cat, combine, diff, dump, find, region_at,
-    regions_of, restore,
+    BackupOptions, CombinedPart, DiffOptions, DiffSide, DrillAmount, DrillOptions, DumpFormat,
+    DumpPart, EngineError, FindPattern, RestoreOptions, RestorePlace, backup, cat, combine, diff,
+    drill, dump, find, region_at, regions_of, restore,
 };
-use strongroom_repository::{ChunkReader, ChunkWriter, Repository, Session};
+use strongroom_repository::{ChunkReader, ChunkWriter, Repository, RepositoryError, Session};
 use strongroom_source::TargetOptions;
 use strongroom_upkeep::{VerifyDepth, snapshot_stats, verify};
 
@@ -328,6 +328,40 @@ fn engine_08_a_graph_of_valid_nodes_is_looked_at_once_a_node() {
     let mut out = Bounded { out: &mut bytes, left: 10_000 };
     assert!(matches!(cat(&repository, &forged, b"vast", &mut out), Err(EngineError::Output(_))));
     assert!(bytes.iter().all(|byte| *byte == b'x'));
+}
+
+/// A drill asks how much room a file needs without its holes.
+#[test]
+fn a_file_without_end_is_not_counted_to_its_end_by_a_drill() {
+    let world = World::bare(89);
+    let repository = world.open();
+    for is_hole in [false, true] {
+        let forged = forge(&repository, |writer| {
+            let part = match is_hole {
+                true => ChunkRef::hole(1),
+                false => data(&repository, writer, b"x"),
+            };
+            let vast = graph(writer, part, 6);
+            tree(writer, &[file("vast", vast)])
+        });
+        let options = DrillOptions {
+            path: Vec::new(),
+            amount: DrillAmount::Percent(100),
+            seed: None,
+            scratch: world.folder.path().to_owned(),
+            host: "host".to_owned(),
+            keep: false,
+            source: false,
+            record: false,
+            workers: 2,
+        };
+        let cancel = within_a_minute();
+        let drilled = drill(&repository, &forged, &options, &|_| None, &Silent, &cancel);
+        assert!(matches!(drilled, Err(EngineError::NoRoom { .. })), "{drilled:?}");
+        cancel.cancel();
+        let drilled = drill(&repository, &forged, &options, &|_| None, &Silent, &cancel);
+        assert!(matches!(drilled, Err(EngineError::Repository(RepositoryError::Cancelled(_)))));
+    }
 }
 
 /// A backup asks whether all chunks of an unchanged file still exist.
