@@ -313,6 +313,9 @@ fn hint_for(error: &RepositoryError) -> Option<&'static str> {
         RepositoryError::NotForgotten { .. } => {
             "run it again: it makes a later wish. `strongroom repair` takes away what is not the owner's"
         }
+        RepositoryError::HeldLonger { .. } => {
+            "a shorter hold would end that one: if it may end, say `strongroom hold --release` first"
+        }
         RepositoryError::Held { .. } => {
             "nothing was forgotten; `strongroom hold --release SNAPSHOT` releases it"
         }

@@ -255,6 +255,14 @@ pub enum RepositoryError {
         /// Why it is held.
         reason: String,
     },
+    /// A snapshot is held for longer than a new hold says, which would end that.
+    #[error("snapshot {} is held for longer: {reason}", .snapshot.short())]
+    HeldLonger {
+        /// The snapshot.
+        snapshot: SnapshotId,
+        /// Why it is held.
+        reason: String,
+    },
     /// What a collection condemned cannot be brought back.
     #[error("it is too late: a prune has begun to remove what collection {collection} condemned")]
     Decided {

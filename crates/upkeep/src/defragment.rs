@@ -17,8 +17,9 @@ use strongroom_catalog::{
 };
 use strongroom_repository::{
     ChunkReader, ChunkWriter, CopiedChunk, Found, Fragmentation, Hold, Layout, OwnRecord,
-    PackOptions, Places, RUN_BYTES_MAX, Repository, RepositoryError, Run, Session, SnapshotEvent,
-    SnapshotWalk, StreamBasis, Wishes, change_remark, give_up, list_known_snapshots,
+    PackOptions, Places, RUN_BYTES_MAX, Repository, RepositoryError, Run, SeriesId, Session,
+    SnapshotEvent, SnapshotList, SnapshotWalk, StreamBasis, Wishes, change_remark, give_up,
+    list_known_snapshots, list_snapshots,
 };
 
 use crate::forget::forget;
@@ -51,8 +52,8 @@ pub struct Gathered {
 }
 
 /// Brings together what a snapshot of the owner needs, by storing again chunks that take at most
-/// `copied_bytes_max` bytes. Returns none if the snapshot is not there any more, or may go with the
-/// open collection.
+/// `copied_bytes_max` bytes. Returns none if the snapshot is not there any more, is not the newest of its
+/// series, or may go with the open collection.
 ///
 /// # Errors
 ///
@@ -74,6 +75,10 @@ pub fn defragment(
     let found = list.snapshots.iter().filter(stays).find(|found| found.id == snapshot);
     let Some(snapshot) = found else { return Ok(None) };
     check_replaceable(repository, snapshot)?;
+    // The one in its place comes after all that there are.
+    if is_followed(&list, snapshot, session.id) {
+        return Ok(None);
+    }
     let wishes = Wishes::read(repository)?;
     if let Some(Hold { reason, .. }) = wishes.hold(snapshot.id) {
         return Err(RepositoryError::Held { snapshot: snapshot.id, reason });
@@ -148,10 +153,25 @@ impl Replacing<'_> {
             let id = session.id;
             change_remark(repository, id, |remark| remark.description = description.clone())?;
         }
+        let session_id = session.id;
         session.commit(&replacing)?;
+        // A backup that ended meanwhile must not come before what was gathered: that is given up.
+        if is_followed(&list_snapshots(repository)?, snapshot, session_id) {
+            let (from, after) = (snapshot.id, before);
+            return Ok(Gathered { from, to: None, before, after, copied_bytes });
+        }
         forget(repository, &[snapshot.id])?;
         Ok(Gathered { from: snapshot.id, to, before, after, copied_bytes })
     }
+}
+
+/// Whether another snapshot of its series than this one is newer.
+fn is_followed(list: &SnapshotList, snapshot: &Snapshot, but: SnapshotId) -> bool {
+    list.snapshots.iter().any(|other| {
+        other.id != but
+            && SeriesId::of(other) == SeriesId::of(snapshot)
+            && other.order() > snapshot.order()
+    })
 }
 
 fn check_replaceable(repository: &Repository, snapshot: &Snapshot) -> Result<(), RepositoryError> {

@@ -149,19 +149,43 @@ pub fn remember(
 }
 
 /// Holds snapshots, and takes back that they are to be forgotten. Returns those for which it comes
-/// too late: a collection has taken them.
+/// too late: a collection has taken them. The reason of a hold that ends before is kept beside this one.
+///
+/// # Errors
+///
+/// [`RepositoryError::HeldLonger`] if one of them is held for longer than this.
 pub fn hold(
     repository: &Repository,
     snapshots: &[SnapshotId],
     hold: &Hold,
 ) -> Result<Vec<SnapshotId>, RepositoryError> {
+    let wishes = Wishes::read(repository)?;
+    let end = |hold: &Hold| hold.until.unwrap_or(Timestamp(i64::MAX));
+    let is_longer = |there: &Hold| there.reason != hold.reason && end(there) > end(hold);
+    for snapshot in snapshots {
+        if let Some(Hold { reason, .. }) = wishes.hold(*snapshot).filter(is_longer) {
+            return Err(RepositoryError::HeldLonger { snapshot: *snapshot, reason });
+        }
+    }
     for snapshot in snapshots {
         with_kept_room(repository, || {
-            change_remark(repository, *snapshot, |remark| remark.hold = Some(hold.clone()))
+            change_remark(repository, *snapshot, |remark| {
+                let reason = reasons(remark.hold.as_ref(), &hold.reason);
+                remark.hold = Some(Hold { reason, until: hold.until });
+            })
         })?;
     }
     // Only now: see `forget`.
     remember(repository, snapshots)
+}
+
+/// The reason of a hold beside that of one before it.
+fn reasons(before: Option<&Hold>, reason: &str) -> String {
+    match before.map(|before| before.reason.as_str()) {
+        Some(before) if before.contains(reason) => before.to_owned(),
+        Some(before) if !reason.contains(before) => format!("{before}; {reason}"),
+        _ => reason.to_owned(),
+    }
 }
 
 /// Holds snapshots no longer.

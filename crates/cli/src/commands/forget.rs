@@ -17,6 +17,7 @@ use strongroom_upkeep::{
     remember,
 };
 
+use super::storing::parse_label;
 use crate::calendar::{Mark, calendar, legend};
 use crate::context::Context;
 use crate::dates;
@@ -105,11 +106,12 @@ struct Rules {
     /// The same for years
     #[arg(long, value_name = "COUNT", default_value_t = 0, hide_default_value = true)]
     keep_yearly: u32,
-    /// Keep all that are at most this much older than the newest, such as 36h, 14d, 6mo or 1y6mo
+    /// Keep all that are at most this much older than the newest, such as 36h, 14d, 6mo or 1y6mo; if
+    /// that came after a longer pause, than the one before it
     #[arg(long, value_name = "DURATION", value_parser = spans::parse)]
     keep_within: Option<i64>,
     /// Keep all with this label
-    #[arg(long, visible_alias = "keep-tag", value_name = "TEXT")]
+    #[arg(long, visible_alias = "keep-tag", value_name = "TEXT", value_parser = parse_label)]
     keep_label: Vec<String>,
 }
 

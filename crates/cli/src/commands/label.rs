@@ -7,6 +7,7 @@ use serde_json::json;
 use strongroom_base::units::counted;
 use strongroom_repository::{change_remark, list_snapshots};
 
+use super::storing::parse_label;
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
 use crate::snapshot_arg::{NarrowingArgs, find_also_forgotten};
@@ -28,13 +29,14 @@ pub struct Args {
 #[group(required = true, multiple = true)]
 struct Change {
     /// Add this label; can be given several times
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = parse_label)]
     add: Vec<String>,
     /// Remove this label; can be given several times
     #[arg(long, value_name = "TEXT")]
     remove: Vec<String>,
     /// Have this label and no other; can be given several times, and '' alone means none
-    #[arg(long, value_name = "TEXT", conflicts_with_all = ["add", "remove"])]
+    #[arg(long, value_name = "TEXT", value_parser = parse_label,
+        conflicts_with_all = ["add", "remove"])]
     set: Vec<String>,
     /// What the snapshots are; '' removes it
     #[arg(long, value_name = "TEXT")]

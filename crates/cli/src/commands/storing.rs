@@ -34,7 +34,7 @@ pub struct StoringArgs {
     #[arg(long)]
     pub init: bool,
     /// Add this label to the snapshot; may be given several times
-    #[arg(long = "label", visible_alias = "tag", value_name = "TEXT")]
+    #[arg(long = "label", visible_alias = "tag", value_name = "TEXT", value_parser = parse_label)]
     labels: Vec<String>,
     /// Store nothing; show what would be stored
     #[arg(long, short = 'n')]
@@ -64,7 +64,7 @@ pub struct StoringArgs {
 #[derive(Debug, Clone, clap::Args)]
 pub struct PlainStoringArgs {
     /// Add this label to the snapshots; may be given several times
-    #[arg(long = "label", visible_alias = "tag", value_name = "TEXT")]
+    #[arg(long = "label", visible_alias = "tag", value_name = "TEXT", value_parser = parse_label)]
     labels: Vec<String>,
     /// Record this host name instead of the machine's
     #[arg(long, value_name = "NAME")]
@@ -183,8 +183,9 @@ impl StoringArgs {
         if self.stages {
             context.terminal.line(profile_line(&outcome.profile))?;
         }
+        let is_doubtful = outcome.is_doubtful || outcome.rolled_back.is_some();
         Ok(match exit_of(outcome) {
-            Exit::Incomplete if outcome.is_doubtful => exit_of_doubtful(),
+            Exit::Incomplete if is_doubtful => exit_of_doubtful(),
             exit => exit.into(),
         })
     }
@@ -203,6 +204,17 @@ fn find_parent(
     let kept = OwnRecord::read(repository, &Silent).snapshots.into_iter();
     let kept: Vec<Snapshot> = kept.map(|kept| kept.snapshot).collect();
     Ok(name.find_in(&kept)?.id)
+}
+
+/// A label. Other programs take a comma for the end of one, or for "and".
+pub fn parse_label(text: &str) -> Result<String, String> {
+    match text.split_once(',') {
+        Some((first, rest)) => Err(format!(
+            "a label has no comma: for two labels, give the option twice, {first:?} and {rest:?}; a \
+             snapshot that must have both cannot be asked for"
+        )),
+        None => Ok(text.to_owned()),
+    }
 }
 
 fn parse_compression(text: &str) -> Result<Compression, String> {
@@ -267,7 +279,7 @@ fn profile_line(profile: &Profile) -> String {
 fn exit_of(outcome: &BackupOutcome) -> Exit {
     if outcome.snapshot.partial {
         Exit::Interrupted
-    } else if outcome.snapshot.stats.problems > 0 {
+    } else if outcome.snapshot.stats.problems > 0 || outcome.rolled_back.is_some() {
         Exit::Incomplete
     } else {
         Exit::Done

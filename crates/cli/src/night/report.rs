@@ -178,8 +178,9 @@ pub fn state_of(
 ) -> (State, Option<Timestamp>) {
     let good = record.last_good.get("backup").map(|moment| moment.0);
     let Some(last) = record.runs.last() else { return (State::Unknown, good) };
-    let has_backups =
-        record.runs.iter().any(|run| run.steps.iter().any(|step| step.step == "backup"));
+    // Runs that are long ago are not recorded any more, but the last good one is.
+    let has_backups = good.is_some()
+        || record.runs.iter().any(|run| run.steps.iter().any(|step| step.step == "backup"));
     let is_too_old = age_max.is_some_and(|max| {
         has_backups && good.is_none_or(|good| now.0.saturating_sub(good.0) > max)
     });

@@ -131,6 +131,28 @@ fn a_snapshot_that_is_not_there_or_may_go_is_passed_over() {
     drop(session);
 }
 
+/// The one in its place would be the newest of all, and rules would take it for that.
+#[test]
+fn what_is_not_the_newest_of_its_series_is_passed_over() {
+    let (world, versions) = history(4);
+    let (newest, _) = versions.last().unwrap();
+    world.write("only here", b"and in no whole snapshot");
+    let cancel = Cancel::new();
+    let stop = Listener::on_work({
+        let cancel = cancel.clone();
+        move |path| {
+            if path.ends_with("only here") {
+                cancel.cancel()
+            }
+        }
+    });
+    let repository = world.open();
+    let stopped = backup(&repository, &options(&world.tree()), &stop, &cancel).unwrap();
+    assert!(stopped.snapshot.partial && stopped.committed, "{stopped:?}");
+    assert_eq!(gather(&repository, *newest, u64::MAX).unwrap(), None);
+    assert!(snapshot_ids(&repository).contains(newest));
+}
+
 /// Between any two calls to the store: every version can be restored, the newest as the old
 /// snapshot or the new one.
 #[test]

@@ -61,6 +61,26 @@ fn a_held_snapshot_is_not_forgotten_until_it_is_released() {
     assert_eq!(left, [], "what was said of it went with it");
 }
 
+/// A second hold for another reason ends no first one before its time, and hides no reason.
+#[test]
+fn a_hold_ends_no_longer_one() {
+    let (world, [one, ..]) = three(9);
+    let repository = world.open();
+    let until = |seconds: i64| Some(Timestamp(TickingClock::START.0 + seconds * 1_000_000_000));
+    let report = Hold { reason: "report".to_owned(), until: until(100_000) };
+    hold(&repository, &[one], &report).unwrap();
+    let longer = Hold { reason: "court".to_owned(), until: None };
+    hold(&repository, &[one], &longer).unwrap();
+    let held = Wishes::read(&repository).unwrap().hold(one).unwrap();
+    assert_eq!((held.reason.as_str(), held.until), ("report; court", None));
+    let refused = hold(&repository, &[one], &report);
+    let is_it = |error: &RepositoryError| matches!(error, RepositoryError::HeldLonger { .. });
+    assert!(refused.as_ref().is_err_and(is_it), "{refused:?}");
+    hold(&repository, &[one], &longer).unwrap();
+    let held = Wishes::read(&repository).unwrap().hold(one).unwrap();
+    assert_eq!((held.reason.as_str(), held.until), ("report; court", None), "said again");
+}
+
 #[test]
 fn a_hold_ends_by_the_clock_of_the_owner() {
     let (world, [one, ..]) = three(2);

@@ -4,7 +4,7 @@
 //! without the thief's snapshots is kept beside them, or nothing of the series is removed until the
 //! owner has looked. Why, and what is not covered: `docs/design/0019-retention.md`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use strongroom_base::Timestamp;
 use strongroom_repository::{Doubt, Seen, SeriesId};
@@ -16,6 +16,7 @@ use super::policy::{Alarm, Circumstances, Judged, Periods, Policy};
 const LEARNING: i64 = 14 * DAY;
 
 /// A snapshot of the series.
+#[derive(Debug, Clone, Copy)]
 struct Member {
     place: usize,
     time: Timestamp,
@@ -119,11 +120,17 @@ pub(super) fn judge_series(
     // Newest first.
     settled
         .sort_by_key(|member| std::cmp::Reverse((member.time, judged[member.place].snapshot.id)));
-    let mut rules = Rules { policy, judged, habit, periods: *periods };
+    let mut rules = Rules { policy, judged, habit, periods: *periods, asked: None };
     rules.keep_incomplete(&settled);
-    settled.retain(|member| !member.is_partial);
+    settled.retain(|member| !rules.judged[member.place].snapshot.partial);
+    let (whole, lacking): (Vec<Member>, Vec<Member>) =
+        settled.iter().copied().partition(|member| !member.is_partial);
+    rules.apply(&whole);
+    rules.keep_unusual_days(&whole);
+    // A time in which a source lacked is better known by what was there than not at all.
+    let is_left = |member: &&Member| rules.judged[member.place].kept_by.is_empty();
+    rules.asked = Some(lacking.iter().filter(is_left).map(|member| member.place).collect());
     rules.apply(&settled);
-    rules.keep_unusual_days(&settled);
 }
 
 /// The rules at work on one series.
@@ -132,10 +139,15 @@ struct Rules<'r, 's> {
     judged: &'r mut [Judged<'s>],
     habit: Habit,
     periods: &'r dyn Fn(Timestamp) -> Periods,
+    /// Those that are asked about, if not all are.
+    asked: Option<HashSet<usize>>,
 }
 
 impl Rules<'_, '_> {
     fn keep(&mut self, member: &Member, rule: &'static str) {
+        if self.asked.as_ref().is_some_and(|asked| !asked.contains(&member.place)) {
+            return;
+        }
         let kept_by = &mut self.judged[member.place].kept_by;
         if !kept_by.contains(&rule) {
             kept_by.push(rule);

@@ -122,6 +122,21 @@ fn show(record: &Record) {
     assert!(metrics.lines().all(|line| line.starts_with('#') || line.starts_with("strongroom_")));
 }
 
+/// Of the runs the last are recorded, so those of a backup that has stopped may all be forgotten.
+#[test]
+fn a_backup_that_stopped_long_ago_stays_too_old() {
+    use super::super::report::{State, state_of};
+    let mut record = Record::default();
+    record.last_good.insert("backup".to_owned(), Moment(Timestamp(10)));
+    for at in 0..200 {
+        let mut other = run(at, &[]);
+        other.steps[0].step = "verify".to_owned();
+        record.push(other);
+    }
+    assert!(record.runs.iter().all(|run| run.steps.iter().all(|step| step.step != "backup")));
+    assert_eq!(state_of(&record, Some(50), Timestamp(100)).0, State::Bad);
+}
+
 #[test]
 fn what_was_not_delivered_is_kept_within_bounds() {
     let mut record = Record::default();

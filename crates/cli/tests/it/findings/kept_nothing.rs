@@ -415,6 +415,10 @@ fn kept_1_5_months_are_not_minutes() {
     for unit in ["6mo", "90min", "1y5m7d2h", "1y5mo7d2h", "5h30min"] {
         world.say(&format!("forget -n --keep-within {unit}")).exits(0).says("0 snapshots");
     }
+    // Two labels, and one that must be there with another, in other programs.
+    for words in ["forget -n --keep-last 1 --keep-tag a,b", "backup -n --tag a,b /"] {
+        world.say(words).exits(2).warns("a label has no comma");
+    }
     let profile =
         "[default.backup]\npaths = [\"~/tree\"]\n[default.forget]\nkeep-within = \"6m\"\n";
     let world = with_profile(profile);

@@ -56,7 +56,7 @@ fn engine_17_a_repository_that_went_back_is_noticed() {
     assert_eq!(run.summary()["missing_sequences"], serde_json::json!([[2, 2]]));
     assert!(run.summary()["rolled_back"].is_string(), "{}", run.out);
     fs::write(world.tree().join("file"), "three").unwrap();
-    world.backup().exits(0).warns(GONE);
+    world.backup().exits(3).warns(GONE);
     let run = world.say("verify").exits(3).says("1 snapshot is missing, sequence 2");
     assert!(!run.err.contains(GONE), "{}", run.err);
 }
