@@ -47,5 +47,5 @@ pub use restore::{
     DiskOutcome, RestoreOptions, RestoreOutcome, RestorePlace, disks_of, load_region, read_disk,
     restore, restore_disk,
 };
-pub use stored_regions::{MARKS_FOLDER, StoredRegion, region_at, regions_of};
+pub use stored_regions::{MARKS_FOLDER, StoredRegion, folders_in, region_at, regions_of};
 pub use wanted::{WantedEvent, WantedWalk};

@@ -79,6 +79,44 @@ pub fn regions_of(
     Ok(regions)
 }
 
+/// The names of the folders that are directly in a folder of a snapshot.
+///
+/// # Errors
+///
+/// There is no such path, the repository cannot be read, or it was cancelled; or there are
+/// [more](EngineError::NoRegions) names in it than any folder of regions has.
+pub fn folders_in(
+    repository: &Repository,
+    snapshot: &Snapshot,
+    path: &[u8],
+    cancel: &Cancel,
+) -> Result<Vec<Vec<u8>>, EngineError> {
+    let reader = ChunkReader::for_restore(repository, &snapshot.domain, CacheLimits::default())?;
+    let found = find_path(snapshot, path, &reader)?;
+    let mut names = Vec::new();
+    let mut entries = 0;
+    let mut walk = SnapshotWalk::new(&found, &reader, cancel);
+    while let Some(event) = walk.next()? {
+        let name = match event {
+            SnapshotEvent::Enter(directory) if entries > 0 => {
+                directory.entry.map(|entry| entry.name.clone())
+            }
+            SnapshotEvent::Enter(_) | SnapshotEvent::Leaf { .. } => None,
+            SnapshotEvent::Leave { .. } => continue,
+            SnapshotEvent::Lost { error, .. } => return Err(error.into()),
+        };
+        entries += 1;
+        if entries > ENTRIES_MAX {
+            return Err(EngineError::NoRegions { path: Path::new("/").join(as_path(path)) });
+        }
+        if let Some(name) = name {
+            names.push(name);
+            walk.skip();
+        }
+    }
+    Ok(names)
+}
+
 /// The region at a path of a snapshot; none if there is something else.
 ///
 /// # Errors

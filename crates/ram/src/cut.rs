@@ -7,10 +7,10 @@ use strongroom_base::Cancel;
 use strongroom_base::SnapshotId;
 use strongroom_catalog::Guarantee;
 use strongroom_cluster::{Epoch, FileName, StoredPart};
-use strongroom_engine::{BackupOptions, CombinedPart, combine, regions_of};
+use strongroom_engine::{BackupOptions, CombinedPart, combine, folders_in};
 use strongroom_repository::{RepositoryError, read_snapshot};
 
-use crate::about::{ABOUT_NAME, About};
+use crate::about::About;
 use crate::keeper::{BucketName, KeepError, Keeper};
 
 /// What is promised of a cut: each owner held still, and all at the same time.
@@ -71,14 +71,13 @@ impl Keeper {
             return Err(unfit("it is a snapshot of something else"));
         }
         let (folder, cancel) = (folder.as_os_str().as_encoded_bytes(), Cancel::new());
-        let regions = regions_of(&self.repository, &stored, folder, &cancel)?;
         let mut buckets = Vec::new();
-        for region in regions {
-            let is_about = region.path.file_name().is_some_and(|name| name == ABOUT_NAME);
-            let number = region.path.parent().and_then(|bucket| bucket.file_name()?.to_str());
-            if let (true, Some(number)) = (is_about, number.and_then(|text| text.parse().ok())) {
+        // The areas of all buckets are more than a folder of regions has.
+        for name in folders_in(&self.repository, &stored, folder, &cancel)? {
+            let number = str::from_utf8(&name).ok().and_then(|text| text.parse().ok());
+            if let Some(number) = number {
                 let bucket = BucketName { file: file.as_str().to_owned(), number };
-                buckets.push(self.about(&bucket, snapshot)?);
+                buckets.push(self.about_in(&bucket, &stored)?);
             }
         }
         let epochs: Vec<Option<u64>> = buckets.iter().map(|about| about.epoch).collect();

@@ -226,7 +226,11 @@ impl Keeper {
         self.about_in(bucket, &snapshot)
     }
 
-    fn about_in(&self, bucket: &BucketName, snapshot: &Snapshot) -> Result<About, KeepError> {
+    pub(crate) fn about_in(
+        &self,
+        bucket: &BucketName,
+        snapshot: &Snapshot,
+    ) -> Result<About, KeepError> {
         let path = bucket.path().join(ABOUT_NAME);
         let mut bytes = Vec::new();
         let path = path.as_os_str().as_encoded_bytes();

@@ -7,6 +7,7 @@
 mod calls;
 mod clocks;
 mod controller;
+mod cuts;
 mod days;
 mod floods;
 mod raw;

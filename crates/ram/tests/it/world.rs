@@ -153,7 +153,7 @@ impl World {
         run(Arc::new(self.keeper(self.repository(), &cancel)), options, &mut || {}).err()
     }
 
-    fn keeper(&self, repository: Repository, cancel: &Cancel) -> Keeper {
+    pub fn keeper(&self, repository: Repository, cancel: &Cancel) -> Keeper {
         Keeper {
             repository,
             options: options(),
@@ -286,7 +286,7 @@ impl Place {
     }
 }
 
-fn options() -> BackupOptions {
+pub fn options() -> BackupOptions {
     let compression = Compression::Level(CompressionLevel::new(1).unwrap());
     BackupOptions {
         paths: Vec::new(),
