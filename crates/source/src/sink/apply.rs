@@ -1,8 +1,8 @@
 //! Puts metadata back, in the only order in which no step undoes another.
 //!
 //! Owner first, because a change of owner removes set-uid bits and capabilities; then the mode;
-//! then the extended attributes, with an ACL last among them because it sets mode bits itself; the
-//! time last, because everything else may change it. What is right already is not touched.
+//! then the extended attributes, with an ACL last among them because it sets mode bits itself, and the
+//! mode again if they changed it; the time last, because everything else may change it. What is right already is not touched.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
@@ -113,12 +113,12 @@ impl Target {
                 problems.push(subject.failed("change the mode of", error));
             });
         }
-        if self.options.xattrs {
-            subject.set_xattrs(&metadata.xattrs, &mut problems);
-        }
+        let was_opened = self.options.xattrs
+            && subject.set_xattrs(&metadata.xattrs, (!is_symlink).then_some(mode), &mut problems);
         // A set or removed ACL may have changed mode bits, and all of it may have changed times.
         let now = inode::stat_fd(subject.fd).unwrap_or(stat);
-        if !is_symlink && mode != now.stx_mode & 0o7777 && problems.is_empty() {
+        let is_other = mode != now.stx_mode & 0o7777;
+        if !is_symlink && is_other && (was_opened || problems.is_empty()) {
             subject.chmod(mode).unwrap_or_else(|error| {
                 problems.push(subject.failed("change the mode of", error));
             });
@@ -146,17 +146,32 @@ impl Subject<'_> {
         }
     }
 
-    /// Puts attributes back, ACLs last, and removes extra ones.
-    fn set_xattrs(&self, wanted: &[Xattr], problems: &mut Vec<TargetError>) {
+    /// Puts attributes back, ACLs last, and removes extra ones. Those of users need the permission to
+    /// write, even if this user owns what has them: if it has none by its `mode`, it is opened to its
+    /// owner. Returns whether that was done.
+    fn set_xattrs(
+        &self,
+        wanted: &[Xattr],
+        mode: Option<u16>,
+        problems: &mut Vec<TargetError>,
+    ) -> bool {
+        let mut was_opened = false;
+        let mut try_to = |change: &dyn Fn() -> Result<(), Errno>| match (change(), mode) {
+            (Err(Errno::ACCESS), Some(mode)) if mode & 0o200 == 0 && !was_opened => {
+                was_opened = self.chmod(mode | 0o200).is_ok();
+                change()
+            }
+            (done, _) => done,
+        };
         let existing = match self.bearer.read() {
             Ok(existing) => existing,
-            Err(Errno::OPNOTSUPP) if wanted.is_empty() => return,
+            Err(Errno::OPNOTSUPP) if wanted.is_empty() => return false,
             // Setting them reports what is wrong, attribute by attribute.
             Err(_) => Vec::new(),
         };
         for extra in existing.iter().filter(|xattr| is_ours(&xattr.name)) {
             if !wanted.iter().any(|xattr| xattr.name == extra.name)
-                && let Err(error) = self.bearer.remove(&extra.name)
+                && let Err(error) = try_to(&|| self.bearer.remove(&extra.name))
             {
                 problems.push(self.failed_xattr("remove", &extra.name, error));
             }
@@ -164,10 +179,11 @@ impl Subject<'_> {
         let is_acl = |xattr: &&Xattr| xattr.name.starts_with(b"system.posix_acl");
         let ordered = wanted.iter().filter(|it| !is_acl(it)).chain(wanted.iter().filter(is_acl));
         for xattr in ordered.filter(|xattr| !existing.contains(xattr)) {
-            if let Err(error) = self.bearer.set(&xattr.name, &xattr.value) {
+            if let Err(error) = try_to(&|| self.bearer.set(&xattr.name, &xattr.value)) {
                 problems.push(self.failed_xattr("set", &xattr.name, error));
             }
         }
+        was_opened
     }
 
     /// The time of the last access is not changed.

@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use strongroom_catalog::{DeviceNumber, EntryKind, Metadata};
+use strongroom_catalog::{DeviceNumber, EntryKind, Metadata, Xattr};
 use strongroom_source::{
     DirectoryId, SourceError, SourceOptions, Target, TargetError, TargetOptions, TreeSource,
     WalkEvent,
@@ -170,6 +170,31 @@ fn restores() {
     file.write_at(0, b"ours").unwrap();
     assert_eq!(target.finish_file(file, &metadata(0o640)).len(), 0);
     assert_eq!((mode("shared"), fs::read(path.join("shared")).unwrap()), (0o640, b"ours".into()));
+
+    // Attributes of users are put back although the mode does not let their owner write.
+    let noted = |mode, note: &[u8]| {
+        let xattr = Xattr { name: b"user.note".to_vec(), value: note.to_vec() };
+        Metadata { xattrs: vec![xattr], ..metadata(mode) }
+    };
+    let note = |name: &str| {
+        let mut value = [0; 9];
+        rustix::fs::getxattr(path.join(name), "user.note", &mut value)
+            .map(|bytes| value[..bytes].to_vec())
+    };
+    let file = target.create_file(top, b"noted", 0).unwrap();
+    assert_eq!(target.finish_file(file, &noted(0o444, b"first")).len(), 0);
+    assert_eq!((mode("noted"), note("noted")), (0o444, Ok(b"first".to_vec())));
+    let folder = target.create_directory(top, b"folder").unwrap();
+    assert_eq!(target.apply_directory_metadata(folder, &noted(0o500, b"of it")).unwrap().len(), 0);
+    assert_eq!((mode("folder"), note("folder")), (0o500, Ok(b"of it".to_vec())));
+    for (metadata, expected) in [
+        (noted(0o444, b"second"), Ok(b"second".to_vec())),
+        (metadata(0o440), Err(rustix::io::Errno::NODATA)),
+    ] {
+        let problems = target.apply_file_metadata(top, b"noted", &metadata).unwrap();
+        assert_eq!((problems.len(), mode("noted")), (0, metadata.mode.into()));
+        assert_eq!(note("noted").map_err(|_| rustix::io::Errno::NODATA), expected);
+    }
 
     let device = EntryKind::CharDevice(DeviceNumber { major: 1, minor: 3 });
     let error = target.create_special(top, b"null", &device, &metadata(0o600)).unwrap_err();
