@@ -567,8 +567,11 @@ impl Run<'_> {
         }
         // Deepest first: each was closed after all below it.
         for (directory, metadata) in &batch.closed {
-            let Some(metadata) = metadata else { continue };
-            match self.target.apply_directory_metadata(*directory, metadata) {
+            let applied = match metadata {
+                Some(metadata) => self.target.apply_directory_metadata(*directory, metadata),
+                None => self.target.leave_directory(*directory).map(|()| Vec::new()),
+            };
+            match applied {
                 Ok(problems) => problems.iter().for_each(|error| self.problem(error)),
                 Err(error) => self.problem(&error),
             }

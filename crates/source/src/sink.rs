@@ -20,12 +20,13 @@ mod path_only;
 mod remove;
 mod replace;
 
+use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -80,6 +81,9 @@ pub struct Target {
     /// Directories that are never removed.
     kept: Vec<InodeId>,
     is_root_user: bool,
+    /// Directories that were opened to their owner, and the modes that they had. Of the directories that
+    /// are being filled.
+    opened: Mutex<BTreeMap<DirectoryId, Mode>>,
     /// The number of temporary names used.
     temporaries: AtomicU64,
 }
@@ -112,6 +116,7 @@ impl Target {
             mounts,
             kept: Vec::new(),
             is_root_user: rustix::process::geteuid().is_root(),
+            opened: Mutex::default(),
             temporaries: AtomicU64::new(0),
         })
     }
@@ -205,9 +210,24 @@ impl Target {
         CString::new(name).map_err(|_| bad())
     }
 
+    fn opened(&self) -> MutexGuard<'_, BTreeMap<DirectoryId, Mode>> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn directory(&self, directory: DirectoryId) -> Result<Arc<OwnedFd>, TargetError> {
         self.directories.open(&self.root, directory).map_err(|error| {
             TargetError::io("open the directory", &self.path_of(directory, b""), error)
         })
+    }
+}
+
+impl Drop for Target {
+    /// A restore that ends early has not left these.
+    fn drop(&mut self) {
+        let opened: Vec<DirectoryId> = self.opened().keys().copied().collect();
+        // Deepest first: those below were numbered later.
+        for directory in opened.into_iter().rev() {
+            let _ = self.leave_directory(directory);
+        }
     }
 }

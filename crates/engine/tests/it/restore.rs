@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use strongroom_backend::{ObjectName, Promises};
 use strongroom_base::{Cancel, Silent, SnapshotId};
 use strongroom_engine::{EngineError, RestoreOptions, RestoreOutcome, RestorePlace, restore};
 use strongroom_repository::{InitOptions, Repository, RepositoryError, read_snapshot};
-use strongroom_source::TargetOptions;
+use strongroom_source::{FilterOptions, PathFilter, TargetOptions};
 use strongroom_testkit::tree::{grow, listing, mutate};
-use strongroom_testkit::{Call, CallKind, Image, Kind, Listener, Random, RecordingBackend};
+use strongroom_testkit::{Call, CallKind, Image, Kind, Listener, Random, RecordingBackend, skip};
 
 use crate::world::{PASSPHRASE, TREE, World, init_options, options, run};
 
@@ -372,4 +372,39 @@ fn what_is_mostly_needed_is_read_at_once_from_a_place_that_sends_no_parts() {
     let of_one = reads_of(&world.tree().join("7"));
     let bytes: u64 = of_one.iter().map(|call| call.bytes).sum();
     assert!((1 << 20..3 << 20).contains(&bytes), "{of_one:?}");
+}
+
+/// A user other than root opens a read-only directory to restore into it.
+#[test]
+fn a_directory_on_the_way_stays_read_only() {
+    const USER: u32 = 65534;
+    if !rustix::process::geteuid().is_root() {
+        return skip("only root can become another user");
+    }
+    let world = World::bare(149);
+    world.write("folder/one", b"one");
+    world.write("folder/two", b"two");
+    let id = world.backup().snapshot.id;
+    let (target, folder) = (target(&world), target(&world).join("folder"));
+    let mode = |path: &Path, mode| {
+        fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    };
+    mode(world.folder.path(), 0o755);
+    fs::create_dir_all(&folder).unwrap();
+    for path in [&target, &folder] {
+        std::os::unix::fs::chown(path, Some(USER), Some(USER)).unwrap();
+    }
+    mode(&folder, 0o555);
+    let by_thread = || {
+        let user = rustix::process::Uid::from_raw(USER);
+        rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+        let includes = vec!["two".to_owned()];
+        let filter = FilterOptions { includes, ..FilterOptions::default() };
+        let filter = PathFilter::new(filter).unwrap();
+        run_restore(&world.open(), id, &RestoreOptions { filter, ..into(&world.tree(), &target) })
+    };
+    let outcome = std::thread::scope(|scope| scope.spawn(by_thread).join().unwrap()).unwrap();
+    assert_eq!(outcome.problems, 0);
+    assert_eq!(fs::read(folder.join("two")).unwrap(), b"two");
+    assert_eq!(fs::metadata(&folder).unwrap().mode() & 0o7777, 0o555);
 }

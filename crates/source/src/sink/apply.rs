@@ -55,6 +55,7 @@ impl Target {
         metadata: &Metadata,
     ) -> Result<Vec<TargetError>, TargetError> {
         let fd = self.directory(directory)?;
+        self.opened().remove(&directory);
         let path = || self.path_of(directory, b"");
         // One that may only be searched was opened for its path.
         let flags = rustix::fs::fcntl_getfl(&fd);
@@ -64,6 +65,16 @@ impl Target {
             false => Bearer::open(&fd),
         };
         Ok(self.apply(&Subject { fd: fd.as_fd(), bearer, path_only, path: &path }, metadata))
+    }
+
+    /// Leaves a directory as it was before this restore: if it was opened to its owner, it gets back the
+    /// mode that it had.
+    pub fn leave_directory(&self, directory: DirectoryId) -> Result<(), TargetError> {
+        let Some(former) = self.opened().remove(&directory) else { return Ok(()) };
+        let fd = self.directory(directory)?;
+        path_only::chmod(&fd, former).map_err(|error| {
+            TargetError::io("change the mode of", &self.path_of(directory, b""), error)
+        })
     }
 
     /// The owner's numbers on this machine.

@@ -45,14 +45,18 @@ impl Target {
                 return Err(TargetError::Kept { path: self.path_of(parent, name) });
             }
             Some(stat) if inode::kind_of(&stat) == FileType::Directory => {
-                if !self.is_root_user {
+                let former = match self.is_root_user {
+                    true => None,
                     // If this is not allowed, the calls that need it report it.
-                    let _ = path_only::let_owner_in(fd.as_fd(), &c_name, &stat);
-                }
+                    false => path_only::let_owner_in(fd.as_fd(), &c_name, &stat).unwrap_or(None),
+                };
                 let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW;
                 let open = || inode::open_to_read(fd.as_fd(), &c_name, flags);
                 self.mounts.note(&stat, open).map_err(failed)?;
                 let directory = self.directories.add(parent, &c_name);
+                if let Some(former) = former {
+                    self.opened().insert(directory, former);
+                }
                 self.sweep(directory);
                 return Ok(directory);
             }

@@ -14,17 +14,18 @@ pub(super) fn open(directory: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Er
 }
 
 /// Lets the owner of a directory list, change and enter it: users other than root need that
-/// permission.
+/// permission. Returns the mode that it had, if that is another one.
 pub(super) fn let_owner_in(
     directory: BorrowedFd<'_>,
     name: &CStr,
     stat: &Statx,
-) -> Result<(), Errno> {
+) -> Result<Option<Mode>, Errno> {
     if stat.stx_mode & 0o700 == 0o700 {
-        return Ok(());
+        return Ok(None);
     }
-    let mode = Mode::from_raw_mode(u32::from(stat.stx_mode & 0o7777) | 0o700);
-    chmod(&open(directory, name)?, mode)
+    let former = Mode::from_raw_mode(u32::from(stat.stx_mode & 0o7777));
+    chmod(&open(directory, name)?, former | Mode::RWXU)?;
+    Ok(Some(former))
 }
 
 /// Changes the mode of what is open for its path alone.

@@ -211,6 +211,22 @@ fn restores() {
         assert_eq!(mode("closed"), 0o500);
     }
 
+    // A directory on the way is left as it was, also by a restore that ends early.
+    fs::create_dir(path.join("way")).unwrap();
+    fs::set_permissions(path.join("way"), fs::Permissions::from_mode(0o500)).unwrap();
+    for is_left in [true, false] {
+        let target = Target::open(&path, options).unwrap();
+        let way = target.create_directory(top, b"way").unwrap();
+        target.create_file(way, is_left.to_string().as_bytes(), 0).unwrap();
+        assert_eq!(mode("way"), 0o700);
+        if is_left {
+            target.leave_directory(way).unwrap();
+            assert_eq!(mode("way"), 0o500);
+        }
+        drop(target);
+        assert_eq!(mode("way"), 0o500);
+    }
+
     // A directory in the way is removed in any case, as it belongs to this user.
     target.remove(top, b"closed").unwrap();
     assert!(!path.join("closed").exists());
