@@ -20,7 +20,7 @@ mod path_only;
 mod remove;
 mod replace;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -84,6 +84,8 @@ pub struct Target {
     /// Directories that were opened to their owner, and the modes that they had. Of the directories that
     /// are being filled.
     opened: Mutex<BTreeMap<DirectoryId, Mode>>,
+    /// What file systems do not keep, by their devices: it was reported.
+    not_kept: Mutex<BTreeSet<(u64, &'static str)>>,
     /// The number of temporary names used.
     temporaries: AtomicU64,
 }
@@ -117,6 +119,7 @@ impl Target {
             kept: Vec::new(),
             is_root_user: rustix::process::geteuid().is_root(),
             opened: Mutex::default(),
+            not_kept: Mutex::default(),
             temporaries: AtomicU64::new(0),
         })
     }

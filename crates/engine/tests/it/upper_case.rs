@@ -1,8 +1,8 @@
-//! Restores onto a file system that takes two names for the same.
+//! Restores onto a file system that takes two names for the same, and keeps neither owners nor modes.
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -68,4 +68,28 @@ fn of_two_names_that_are_one_at_the_target_the_first_is_restored() {
     assert_eq!(fs::read(target.join("N")).unwrap(), b"N");
     assert_eq!(fs::read(target.join("Foo/x")).unwrap(), b"Foo/x");
     assert!(target.join("Foo/p").exists() && !target.join("Foo/q").exists());
+}
+
+/// It says that it has set an owner and a mode, and sets none.
+#[test]
+fn what_a_file_system_does_not_keep_is_reported_once() {
+    let world = World::bare(150);
+    for name in ["one", "two", "three"] {
+        world.write(name, name.as_bytes());
+        let path = world.tree().join(name);
+        fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+        chown(path, Some(1000), Some(1000)).unwrap();
+    }
+    let Some(Mounted(target)) = &Mounted::new(world.folder.path()) else { return };
+    let snapshot = run(&world.open(), &options(&world.tree()), &Silent).unwrap().snapshot;
+    let listener = Listener::new();
+    let options = into(&world.tree(), target);
+    let outcome = restore(&world.open(), &snapshot, &options, &listener, &Cancel::new()).unwrap();
+    let problems = listener.problems();
+    for what in ["owner", "mode"] {
+        let text = format!("has another {what} than was restored");
+        let said = problems.iter().filter(|problem| problem.message.contains(&text));
+        assert_eq!(said.count(), 1, "{problems:?}");
+    }
+    assert_eq!((outcome.problems, outcome.files_failed), (2, 0));
 }

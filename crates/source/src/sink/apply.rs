@@ -6,6 +6,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
+use std::sync::PoisonError;
 
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, Uid,
@@ -32,6 +33,9 @@ pub(super) struct Subject<'a> {
     /// Its path, computed only if something is wrong with it.
     pub(super) path: &'a dyn Fn() -> PathBuf,
 }
+
+/// The coarsest time that a file system keeps: FAT counts in two seconds.
+const TICK_NS: u64 = 2_000_000_000;
 
 const SET_UID: u16 = 0o4000;
 const SET_GID: u16 = 0o2000;
@@ -134,12 +138,41 @@ impl Target {
                 problems.push(subject.failed("change the mode of", error));
             });
         }
-        if inode::timestamp_of(now.stx_mtime) != metadata.mtime {
+        let is_other_time = inode::timestamp_of(now.stx_mtime) != metadata.mtime;
+        if is_other_time {
             subject.set_time(metadata.mtime).unwrap_or_else(|error| {
                 problems.push(subject.failed("set the time of", error));
             });
         }
+        let was_set = is_other_time || is_other || changed || mode != stat.stx_mode & 0o7777;
+        if was_set && problems.is_empty() {
+            problems.extend(self.not_kept(subject, owned, mode, metadata.mtime));
+        }
         problems
+    }
+
+    /// What the file system has not kept of what the kernel said was set: FAT has neither owners nor
+    /// modes. Each once for a file system.
+    fn not_kept(
+        &self,
+        subject: &Subject<'_>,
+        owner: (u32, u32),
+        mode: u16,
+        mtime: Timestamp,
+    ) -> Vec<TargetError> {
+        let Ok(stat) = inode::stat_fd(subject.fd) else { return Vec::new() };
+        let is_symlink = inode::kind_of(&stat) == FileType::Symlink;
+        let apart = inode::timestamp_of(stat.stx_mtime).0.abs_diff(mtime.0);
+        let differences = [
+            ("owner", (stat.stx_uid, stat.stx_gid) != owner),
+            ("mode", !is_symlink && stat.stx_mode & 0o7777 != mode),
+            ("time", apart > TICK_NS),
+        ];
+        let device = inode::device_of(&stat);
+        let mut reported = self.not_kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = differences.into_iter().filter(|(_, differs)| *differs).map(|(what, _)| what);
+        let new = new.filter(|what| reported.insert((device, what)));
+        new.map(|what| TargetError::NotKept { path: (subject.path)(), what }).collect()
     }
 }
 

@@ -79,6 +79,18 @@ pub enum TargetError {
         /// The link.
         path: PathBuf,
     },
+    /// The kernel said that it did something, and the file system does not keep it. Said once of a file
+    /// system.
+    #[error(
+        "{path:?} has another {what} than was restored: this file system does not keep it, and of what \
+         follows on it that is not said again"
+    )]
+    NotKept {
+        /// The first of which it was seen.
+        path: PathBuf,
+        /// What it does not keep.
+        what: &'static str,
+    },
     /// What the restore was to create exists already: another process made it, or this file
     /// system takes another name of the snapshot for the same.
     #[error("{path:?} was not written, because it already exists")]
@@ -151,6 +163,7 @@ impl TargetError {
             | Self::Kept { path }
             | Self::MountNotCleared { path }
             | Self::LinkInTheWay { path }
+            | Self::NotKept { path, .. }
             | Self::Taken { path }
             | Self::FirstName { path, .. }
             | Self::ReadsOtherwise { path, .. }
