@@ -26,7 +26,7 @@ use strongroom_repository::{
 use descent::Descent;
 use remains::Remains;
 
-use crate::health::census::find_spoilt;
+use crate::health::census::{Census, find_spoilt};
 use crate::reader::reader_of_everything;
 pub use same::reckon_same;
 
@@ -158,7 +158,10 @@ struct Staying {
 fn staying(repository: &Repository, condemned: &Condemned<'_>) -> Result<Staying, RepositoryError> {
     let list = list_snapshots(repository)?;
     let stays = |id: SnapshotId| !condemned.snapshots.contains(&id);
-    let (mut unread, spoilt) = (None, find_spoilt(repository, &list)?);
+    let mut spoilt = find_spoilt(repository, &list)?;
+    spoilt.retain(|id| stays(*id));
+    let rubbish = find_rubbish(repository, &mut spoilt)?;
+    let mut unread = None;
     let mut pass = |snapshot: SnapshotId, why: String| {
         let passed = Unread { snapshot, why };
         match list.wishes.forget(snapshot) || spoilt.contains(&snapshot) {
@@ -167,7 +170,8 @@ fn staying(repository: &Repository, condemned: &Condemned<'_>) -> Result<Staying
         }
         Ok(())
     };
-    for (id, error) in list.unreadable.iter().chain(&list.newer).filter(|(id, _)| stays(*id)) {
+    let counts = |id| stays(id) && !rubbish.contains(&id);
+    for (id, error) in list.unreadable.iter().chain(&list.newer).filter(|(id, _)| counts(*id)) {
         if error.is_withheld() {
             return Err(RepositoryError::not_collectable(
                 format!("snapshot {}", id.short()),
@@ -185,6 +189,19 @@ fn staying(repository: &Repository, condemned: &Condemned<'_>) -> Result<Staying
     snapshots.sort_by_key(|snapshot| std::cmp::Reverse(snapshot.sequence));
     let (later, kept) = snapshots.into_iter().partition(|snapshot| list.wishes.forget(snapshot.id));
     Ok(Staying { kept, later, unread })
+}
+
+/// Takes away those of which no session has stored a tree, and returns them: anyone who may store can put rubbish
+/// under any name, and no repair could commit such a snapshot again.
+fn find_rubbish(
+    repository: &Repository,
+    spoilt: &mut BTreeSet<SnapshotId>,
+) -> Result<BTreeSet<SnapshotId>, RepositoryError> {
+    if spoilt.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    let census = Census::take(repository.backend())?;
+    Ok(spoilt.extract_if(.., |id| !census.may_have_trees(*id)).collect())
 }
 
 /// Chunks that are not where a reference says may have been stored again elsewhere. Those of which

@@ -63,6 +63,8 @@ pub struct Census {
     sessions: BTreeSet<SnapshotId>,
     /// What each session stored.
     stored: BTreeMap<SnapshotId, Stored>,
+    /// Whether there is an arena of trees and recipes that does not say which session stored it.
+    has_unread: bool,
 }
 
 impl Census {
@@ -75,7 +77,7 @@ impl Census {
         };
         let (snapshots, sessions) =
             (ids(SNAPSHOTS_FOLDER).collect(), ids(SESSIONS_FOLDER).collect());
-        Self { snapshots, sessions, stored: BTreeMap::new() }
+        Self { snapshots, sessions, ..Self::default() }
     }
 
     /// Lists all objects and reads the header of each arena.
@@ -84,12 +86,19 @@ impl Census {
         let mut census = Self::of_listing(&objects);
         for info in objects.iter().filter(|info| info.name.folder() == ARENAS_FOLDER) {
             // One that cannot be read, or is gone since the listing, says nothing.
-            let Ok(bytes) = backend.read(&info.name, 0, HEADER_BYTES) else { continue };
-            if let Ok(header) = Header::unpack(&bytes) {
-                census.note(&info.name, header.origin);
+            match backend.read(&info.name, 0, HEADER_BYTES).map(|bytes| Header::unpack(&bytes)) {
+                Ok(Ok(header)) => census.note(&info.name, header.origin),
+                Err(error) if error.is_not_found() => {}
+                _ => census.has_unread |= is_of_metadata(&info.name),
             }
         }
         Ok(census)
+    }
+
+    /// Whether a session may have stored trees. Without any, its snapshot cannot be made again.
+    pub fn may_have_trees(&self, session: SnapshotId) -> bool {
+        let stored = self.stored.get(&session);
+        self.has_unread || stored.is_some_and(|stored| !stored.metadata.is_empty())
     }
 
     /// Takes note of what the header of an arena says.
@@ -191,6 +200,11 @@ pub fn date_sessions(repository: &Repository, sessions: &mut [OpenSession]) {
     for session in sessions {
         session.begun = heads.get(&session.id).map(|head| head.started);
     }
+}
+
+fn is_of_metadata(name: &ObjectName) -> bool {
+    let content = ArenaName::of(name).map(|arena| ArenaContent::of(arena.id));
+    content == Some(ArenaContent::Metadata)
 }
 
 /// True unless it is certain that there is no such object.

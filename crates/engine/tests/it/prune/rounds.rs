@@ -571,3 +571,33 @@ fn a_wish_that_can_be_read_at_times_is_no_miscount() {
     }
     assert!(done > 0);
 }
+
+/// A client that can only store puts rubbish under the name of a snapshot while a verdict is carried out, a
+/// part a night. No repair could commit that again, so nothing of the verdict is put off for it.
+#[test]
+fn rubbish_under_the_name_of_a_snapshot_puts_nothing_off() {
+    let history = History::new(36, &[1, 2, 3, 4]);
+    let world = &history.world;
+    let hasty = PruneOptions { time_max: Some(Duration::ZERO), ..ALL };
+    let outcome = prune(&world.open(), &hasty, &Silent, &Cancel::new()).unwrap();
+    assert!(outcome.carried.arenas_left > 0, "{outcome:?}");
+    let verdict = Collections::read(&world.open()).unwrap().open.unwrap();
+    assert!(verdict.decided);
+    let rubbish = strongroom_repository::snapshot_object(SnapshotId([0x77; 16]));
+    world.objects.create(&rubbish, &[0x5c; 300]).unwrap();
+    // The next plan cannot be made before a repair has taken it away.
+    let error = collect(&world.open()).unwrap_err();
+    assert!(matches!(error, RepositoryError::NotCollectable { .. }), "{error}");
+    assert!(Collections::read(&world.open()).unwrap().open.is_none());
+    let left = names_in(&world.objects.snapshot(), "arenas");
+    let left: Vec<ArenaName> = left.iter().filter_map(ArenaName::of).collect();
+    for (arena, slots) in &verdict.selection.slots.0 {
+        let is_done = match slots {
+            ArenaSlots::All => left.iter().all(|name| name.id != *arena),
+            _ => left.iter().filter(|name| name.id == *arena).all(|name| name.generation > 0),
+        };
+        assert!(is_done, "{arena}");
+    }
+    world.objects.remove(&rubbish).unwrap();
+    history.check(&world.open(), "after the verdict");
+}
