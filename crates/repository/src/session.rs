@@ -99,7 +99,8 @@ impl<'r> Session<'r> {
     }
 
     /// Takes up a session whose snapshot was removed, to commit that again. What a repair has left of it that
-    /// ended before goes first, so that a collector counts its time from now.
+    /// ended before goes first, so that a collector counts its time from now. If another repair is at work with
+    /// it, both have one object: what they need stays as long as the snapshot is missed.
     pub fn resume(
         repository: &'r Repository,
         id: SnapshotId,
@@ -114,7 +115,10 @@ impl<'r> Session<'r> {
                 return Err(error.into());
             }
             remove_object(repository.backend(), &name)?;
-            repository.backend().create(&name, &object)?;
+            match repository.backend().create(&name, &object) {
+                Err(BackendError::AlreadyExists { .. }) => {}
+                other => other?,
+            }
         }
         Self::new(repository, id, sequence).learn()
     }

@@ -14,7 +14,8 @@ use strongroom_base::{Cancel, Monitor, Silent, Timestamp};
 use strongroom_catalog::{Recipe, Snapshot, SnapshotStats};
 use strongroom_repository::{
     Arrivals, ChunkReader, Collections, Found, Hold, OwnRecord, Repository, RepositoryError,
-    Session, SnapshotEvent, SnapshotWalk, list_snapshots, read_vouchers, snapshot_object,
+    Session, SnapshotEvent, SnapshotWalk, list_snapshots, read_snapshot, read_vouchers,
+    snapshot_object,
 };
 
 use super::plan::{RepairPlan, RepairStep};
@@ -136,10 +137,15 @@ pub fn recover(
     if session.collections.doubtful().is_some() || session.collections.open.is_some() {
         return Ok(Recovered::Waits);
     }
-    match lost.is_spoilt {
-        true => session.commit_again(&snapshot)?,
-        false => session.commit(&snapshot)?,
+    let committed = match lost.is_spoilt {
+        true => session.commit_again(&snapshot),
+        false => session.commit(&snapshot),
     };
+    match committed {
+        // Another repair was faster. Its object has other bytes, and the same trees.
+        Err(RepositoryError::Fenced { .. }) if read_snapshot(repository, lost.id).is_ok() => {}
+        other => drop(other?),
+    }
     Ok(Recovered::Yes)
 }
 

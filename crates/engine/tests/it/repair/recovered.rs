@@ -1,13 +1,13 @@
 //! Snapshots that were removed or are damaged, while an object of their session is still there.
 
-use std::sync::atomic::AtomicI64;
+use std::sync::atomic::{AtomicBool, AtomicI64};
 use std::time::Duration;
 
 use strongroom_backend::Backend;
 use strongroom_repository::{
     Collections, Session, Surroundings, Wishes, session_object, snapshot_object,
 };
-use strongroom_testkit::Image;
+use strongroom_testkit::{Image, RecordingBackend};
 use strongroom_upkeep::{PruneOptions, may_recover, plan_recovery, plan_removals};
 
 use super::*;
@@ -22,7 +22,7 @@ const DAY: i64 = 86_400_000_000_000;
 const IMPATIENT: PruneOptions = PruneOptions { patience: Duration::ZERO, ..ALL };
 
 /// A repair as the program does it.
-pub fn recover(repository: &Repository) -> Result<RepairOutcome, RepositoryError> {
+fn recover(repository: &Repository) -> Result<RepairOutcome, RepositoryError> {
     let mut plan = plan_repair(repository.backend(), &Silent, &Cancel::new())?;
     plan_removals(repository, &mut plan)?;
     if may_recover(repository)? {
@@ -177,4 +177,26 @@ fn rubbish_among_the_remarks_makes_no_lost_snapshot() {
         assert_eq!(outcome.lost.is_empty(), is_at_work);
         assert_eq!(outcome.waiting.len(), usize::from(is_at_work));
     }
+}
+
+/// Two repairs commit one lost snapshot again. The one that comes second goes on.
+#[test]
+fn a_snapshot_that_another_repair_has_recovered_ends_no_repair() {
+    let world = World::new(725);
+    let made = versions(&world, 3);
+    let name = snapshot_object(made[1].0);
+    world.objects.remove(&name).unwrap();
+    let beside = world.open();
+    let is_first = AtomicBool::new(true);
+    let acting = RecordingBackend::acting(world.objects.clone(), move |call| {
+        let is_commit = call.kind == CallKind::Create && call.name == name.as_str();
+        if is_commit && is_first.swap(false, std::sync::atomic::Ordering::Relaxed) {
+            assert_eq!(recover(&beside).unwrap().recovered, 1);
+        }
+    });
+    let repository = world.open_over(Arc::new(acting)).unwrap();
+    let outcome = recover(&repository).unwrap();
+    assert_eq!((outcome.recovered, outcome.affected.len()), (1, 0));
+    assert_kept(&world, &world.open(), &made[1], "committed again");
+    assert!(names_in(&world.objects.snapshot(), "sessions").is_empty());
 }
