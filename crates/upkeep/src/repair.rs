@@ -28,6 +28,7 @@
 mod aside;
 mod fetch;
 mod generations;
+mod judge;
 mod mend;
 mod named;
 mod plan;

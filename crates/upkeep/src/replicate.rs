@@ -203,8 +203,8 @@ impl Copy<'_> {
             Sent::Conflict => {
                 outcome.conflicts.push(info.name.clone());
                 let message = "the replica has another object of this name: left as it is; `verify` \
-                               of the replica shows whether it is planted, and after its `repair` \
-                               copy again";
+                               of the replica shows whether it is planted; after its `repair`, or \
+                               its `repair --from` this repository, copy again";
                 self.tell(Severity::Warning, &info.name, message);
             }
         }

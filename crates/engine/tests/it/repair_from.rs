@@ -8,7 +8,7 @@ use strongroom_backend::{Backend, MemoryBackend};
 use strongroom_base::{Cancel, Silent};
 use strongroom_repository::{Collections, RepositoryError, Wishes};
 use strongroom_testkit::damage::{Objects, names_in};
-use strongroom_testkit::{Change, FaultPlan, FaultyBackend, Random};
+use strongroom_testkit::{Change, FaultPlan, FaultyBackend, Random, noise};
 use strongroom_upkeep::{
     FetchOutcome, Known, NewAccess, VerifyDepth, add_key, fetch, fetch_needed, forget, mirror,
     plan_fetch, plan_mirror, plan_repair, prune, remove_key, repair, repair_objects, replicate,
@@ -274,4 +274,90 @@ fn kept_o10_a_snapshot_is_fetched_with_all_that_it_needs() {
     world.assert_holds(&copied, second, &world.image(), "fetched");
     prune(&copied, &ALL, &Silent, &Cancel::new()).unwrap();
     world.assert_holds(&copied, second, &world.image(), "after a prune");
+}
+
+/// An object with a header of its own under the name of an arena: whole, or damaged beyond parity.
+fn another(world: &World, object: &[u8], is_whole: bool) -> Vec<u8> {
+    let header = envelope::inspect(object).unwrap().header;
+    let identity = envelope::Identity {
+        kind: header.kind,
+        id: header.id,
+        generation: header.generation,
+        origin: header.origin,
+    };
+    let mut body = vec![0; envelope::HEADROOM];
+    body.extend(noise(9, object.len() - 2 * HEADER_BYTES));
+    let mut sealed = envelope::seal(body, identity, world.open().redundancy());
+    if !is_whole {
+        let (begin, end) = (sealed.len() / 4, sealed.len() / 2);
+        sealed[begin..end].fill(0x5c);
+    }
+    sealed
+}
+
+/// A client of a replica that may only store was first, and created something else under the name of an
+/// arena, or of a snapshot. With a key the right one takes its place.
+#[test]
+fn what_is_in_the_place_of_another_is_replaced_by_what_proves_to_be_it() {
+    for is_whole in [false, true] {
+        let world = World::new(240);
+        world.backup();
+        world.mutate(1);
+        let made = (world.backup().snapshot.id, world.image());
+        let base = world.objects.snapshot();
+        let mut planted = 0;
+        let snapshot = strongroom_repository::snapshot_object(made.0);
+        for name in names_in(&base, "arenas").into_iter().chain([snapshot]) {
+            let mut objects = base.clone();
+            let other = match name.folder() {
+                "arenas" => another(&world, &base[&name], is_whole),
+                _ if is_whole => continue,
+                _ => another(&world, &base[&name], false),
+            };
+            objects.insert(name.clone(), other);
+            let (replica, backend) = place(objects);
+            let source = replica_of(&base);
+            let when = format!("{name}, {is_whole}");
+            repair_from(&world, &backend, &[source], true).unwrap();
+            assert!(replica.snapshot().get(&name) == base.get(&name), "{when}");
+            planted += 1;
+        }
+        assert!(planted > 5);
+    }
+}
+
+/// Two copies have carried out one verdict: their generations have one name, and other bytes. The whole one
+/// takes the place of the damaged one at once, because it holds the same.
+#[test]
+fn a_generation_of_another_copy_is_as_good() {
+    let world = World::new(241);
+    let made = crate::copies::versions(&world, 4);
+    let base = world.objects.snapshot();
+    let [(one, here), (other, there)] = [(); 2].map(|()| place(base.clone()));
+    for backend in [&here, &there] {
+        let repository = world.open_over(backend.clone()).unwrap();
+        forget(&repository, &[made[0].0]).unwrap();
+        prune(&repository, &ALL, &Silent, &Cancel::new()).unwrap();
+    }
+    let (whole, others) = (one.snapshot(), other.snapshot());
+    let mut damaged = 0;
+    for (name, object) in &whole {
+        let is_rewritten = ArenaName::of(name).is_some_and(|name| name.generation > 0);
+        if !is_rewritten || others.get(name).is_none_or(|other| other == object) {
+            continue;
+        }
+        let mut objects = whole.clone();
+        let half = object.len() / 2;
+        objects.get_mut(name).unwrap()[2_000..half].fill(0x5c);
+        let (backend, here) = place(objects);
+        repair_from(&world, &here, std::slice::from_ref(&there), true).unwrap();
+        assert!(backend.snapshot().get(name) == others.get(name), "{name}");
+        let repository = world.open_over(here).unwrap();
+        assert!(check_all(&repository).is_sound(), "{name}");
+        for (id, image) in &made[1..] {
+            world.assert_holds(&repository, *id, image, name.as_str());
+        }
+        damaged += 1;
+    }
+    assert!(damaged > 1);
 }

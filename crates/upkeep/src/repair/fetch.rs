@@ -22,7 +22,7 @@ use strongroom_repository::{
     Collections, Repository, RepositoryError, Wishes, arena_bytes_of, read_vouchers,
 };
 
-use super::aside::proves;
+use super::judge::{Judge, is_no_arena};
 use super::mend::{Mended, replace};
 use super::plan::{RepairPlan, RepairStep};
 use crate::flight::{Flight, each_in_flight};
@@ -358,7 +358,7 @@ fn missing_arenas(
 
 /// Fetches, and gives back to the repair's plan what no replica could help with. With a key, an object whose
 /// header cannot be read because the medium refuses it is replaced by a copy that proves to be it, and by no
-/// other.
+/// other; so is one with the header of another object, of which nothing opens that the copy has not.
 pub fn fetch(
     backend: &dyn Backend,
     replicas: &[Arc<dyn Backend>],
@@ -391,14 +391,7 @@ pub fn fetch(
         Ok((repository, reader))
     });
     let key = reader.transpose()?;
-    let proves = |name: &ObjectName, object: &[u8]| match &key {
-        Some((repository, reader))
-            if [ARENAS_FOLDER, SNAPSHOTS_FOLDER].contains(&name.folder()) =>
-        {
-            proves(repository, reader, name, object)
-        }
-        _ => true,
-    };
+    let judge = key.as_ref().map(|(repository, reader)| Judge { repository, reader });
     for steps in stages.into_values() {
         let (steps, left): (Vec<_>, Vec<_>) = steps.into_iter().partition(|step| {
             step.after.as_ref().is_none_or(|after| !outcome.failed.contains(after))
@@ -411,7 +404,7 @@ pub fn fetch(
         let steps: HashMap<ObjectName, FetchStep> =
             steps.into_iter().map(|step| (step.name.clone(), step)).collect();
         let work = |info: &ObjectInfo| {
-            fetch_one(backend, replicas, &steps[&info.name], arena_bytes, &proves)
+            fetch_one(backend, replicas, &steps[&info.name], arena_bytes, judge.as_ref())
         };
         each_in_flight(&objects, flight, cancel, &work, &mut |info, got| {
             monitor.working_on(info.name.as_str().as_ref());
@@ -478,14 +471,18 @@ pub fn fetch_needed(
         let in_need = arenas_in_need(repository, monitor, cancel)?;
         let here = list(backend, ARENAS_FOLDER)?.into_iter().map(|info| info.name);
         let here: HashSet<ObjectName> = here.collect();
-        let is_wanted = |name: &ObjectName| {
-            ArenaName::of(name).is_some_and(|arena| in_need.contains(&arena.id))
-                && !here.contains(name)
-        };
-        let wanted = there.iter().filter(|(name, _)| is_wanted(name));
         let mut steps = FetchPlan::default();
-        for (name, bytes) in wanted.filter(|(name, _)| tried.insert((*name).clone())) {
-            steps.steps.push(FetchStep::of_missing(name.clone(), *bytes));
+        for (name, bytes) in &there {
+            let arena = ArenaName::of(name).filter(|arena| in_need.contains(&arena.id));
+            let Some(arena) = arena.filter(|_| tried.insert(name.clone())) else { continue };
+            let step = FetchStep::of_missing(name.clone(), *bytes);
+            if !here.contains(name) {
+                steps.steps.push(step);
+            } else if is_no_arena(repository, arena)? {
+                // Its envelope may be whole, so nothing is wrong with it without a key.
+                let needed = Needed::Damaged("it does not open".to_owned());
+                steps.steps.push(FetchStep { needed, ..step });
+            }
         }
         if steps.steps.is_empty() {
             return Ok(outcome);
@@ -507,7 +504,7 @@ fn fetch_one(
     replicas: &[Arc<dyn Backend>],
     step: &FetchStep,
     arena_bytes: u32,
-    proves: &dyn Fn(&ObjectName, &[u8]) -> bool,
+    judge: Option<&Judge<'_>>,
 ) -> Result<Got, RepositoryError> {
     let name = &step.name;
     let (damaged, is_gone, is_refused) = match read_whole(backend, name, arena_bytes) {
@@ -521,28 +518,29 @@ fn fetch_one(
     let bytes_max = bytes_max_of(name, arena_bytes);
     let is_wanted = |header: &_| is_as_named(name, header);
     let mut fetched_bytes = 0;
-    for replica in replicas {
-        let got = fetch_from(&**replica, name, &damaged, &is_wanted, bytes_max)?;
+    // First the lost parts of what is here; then, if that is another object, all of the right one.
+    let ways = replicas.iter().map(|replica| (replica, false));
+    let left = envelope::salvage(&damaged);
+    let is_there = judge.is_some() && !is_refused && left.is_ok_and(|left| is_wanted(&left.header));
+    let ways = ways.chain(replicas.iter().map(|replica| (replica, true)).filter(|_| is_there));
+    for (replica, is_another) in ways {
+        let left = if is_another { &[] } else { &damaged[..] };
+        let got = fetch_from(&**replica, name, left, &is_wanted, bytes_max)?;
         let Some(got) = got else { continue };
         fetched_bytes += got.fetched_bytes;
-        if is_unknown && !proves(name, &got.object) {
+        if is_unknown && judge.is_some_and(|judge| !judge.admits(name, &got.object)) {
             continue;
         }
-        let is_missing = !matches!(step.needed, Needed::Damaged(_));
-        let done = if is_gone {
-            match create(backend, name, &got.object) {
-                Err(BackendError::AlreadyExists { .. }) => {
-                    Mended::No("it has come back meanwhile".to_owned())
-                }
-                other => {
-                    other?;
-                    Mended::Yes
-                }
+        if is_another {
+            let is_right = judge.is_some_and(|key| key.supersedes(name, &damaged, &got.object));
+            // One reading may be wrong.
+            let again = read_whole(backend, name, arena_bytes);
+            if !is_right || !again.is_ok_and(|again| again.bytes == damaged) {
+                continue;
             }
-        } else {
-            replace(backend, name, &got.object)?
-        };
-        if let Mended::No(why) = done {
+        }
+        let is_missing = !matches!(step.needed, Needed::Damaged(_));
+        if let Mended::No(why) = put(backend, name, &got.object, is_gone)? {
             return Ok(Got { fetched_bytes, done: Err(why) });
         }
         let length = got.object.len() as u64;
@@ -551,4 +549,22 @@ fn fetch_one(
     }
     let why = "no replica has it whole".to_owned();
     Ok(Got { fetched_bytes, done: Err(why) })
+}
+
+/// Stores what was fetched; over what is there only if something was.
+fn put(
+    backend: &dyn Backend,
+    name: &ObjectName,
+    object: &[u8],
+    is_gone: bool,
+) -> Result<Mended, BackendError> {
+    if !is_gone {
+        return replace(backend, name, object);
+    }
+    match create(backend, name, object) {
+        Err(BackendError::AlreadyExists { .. }) => {
+            Ok(Mended::No("it has come back meanwhile".to_owned()))
+        }
+        other => other.map(|()| Mended::Yes),
+    }
 }
