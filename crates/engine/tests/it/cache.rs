@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use strongroom_arena::{ArenaStore, CacheLimits, ListedArenas};
+use strongroom_arena::{ArenaName, ArenaStore, CacheLimits, ListedArenas};
 use strongroom_backend::Backend;
 use strongroom_base::{Cancel, Fingerprint, Silent};
 use strongroom_index::Index;
@@ -264,4 +264,43 @@ fn a_collection_costs_what_it_changed() {
     let all = fingerprints(&repository);
     let by_now = all.iter().filter(|chunk| now.find_known(chunk, &store).unwrap().is_some());
     assert_eq!(known, by_now.count());
+}
+
+/// What cannot be read above the generation of an arena, or was planted there, costs a session nothing: the
+/// index is as it was, and grows by nothing.
+#[test]
+fn what_does_not_count_above_an_arena_changes_nothing() {
+    for is_planted in [false, true] {
+        let world = World::new(640).with_cache();
+        world.backup();
+        world.mutate(640);
+        world.backup();
+        let repository = world.open();
+        let thief = crate::domains::put_only(&world, "thief", crate::world::LAPTOP);
+        let names = names_in(&world.objects.snapshot(), "arenas");
+        for name in names.iter().filter_map(ArenaName::of) {
+            let above = ArenaName { generation: name.generation + 5, ..name };
+            match is_planted {
+                true => crate::possession::plant_honest(&thief, above),
+                false => world.objects.create(&above.object(), &[0x5c; 16]).unwrap(),
+            }
+        }
+        let folder = repository.cache_folder().unwrap();
+        let manifest = folder.join("index/MANIFEST");
+        let before = fs::read(&manifest).unwrap().len();
+        for _ in 0..3 {
+            let (mut index, store, found) = refreshed(&repository, Some(&folder));
+            assert_eq!(found, Refreshed::default(), "{is_planted}");
+            let (now, _, _) = refreshed(&repository, None);
+            for fingerprint in fingerprints(&repository) {
+                let is_known = index.find_known(&fingerprint, &store).unwrap().is_some();
+                let by_now = now.find_known(&fingerprint, &store).unwrap().is_some();
+                assert_eq!(is_known, by_now, "{is_planted}");
+            }
+            index.flush(&Silent);
+            assert_eq!(fs::read(&manifest).unwrap().len(), before, "{is_planted}");
+        }
+        let again = world.backup();
+        assert_eq!(again.written.data_chunks_new, 0, "{:?}", again.written);
+    }
 }

@@ -11,6 +11,7 @@
 //! relied on, and not before.
 
 mod bases;
+mod changed;
 mod withdrawn;
 
 use std::cell::RefCell;
@@ -192,7 +193,7 @@ impl ChunkIndex {
         let unreadable = std::mem::take(&mut self.left.lost.arenas);
         // They are asked again below.
         self.withdraw_arenas(&unreadable);
-        let vanished = self.drop_changed(listed).unwrap_or_else(|error| {
+        let vanished = self.drop_changed(listed, store).unwrap_or_else(|error| {
             monitor.detail(&format!("the index is built again: {error}"));
             self.begin_again(monitor)
         });
@@ -261,62 +262,6 @@ impl ChunkIndex {
         self.own_from = self.arenas.len();
         reached_if(ARE_COUNTED && self.index.stats().segments > 1, Regime::IndexOfSegments);
         Ok(refreshed)
-    }
-
-    /// Drops the arenas that are gone or changed; returns how many are gone.
-    fn drop_changed(&mut self, listed: &ListedArenas) -> Result<usize, IndexError> {
-        let open = self.collections.open.as_ref().map_or(0, |open| open.number);
-        let (mut vanished, mut changed) = (0, self.arenas.respected() < open);
-        self.arenas.respect(open);
-        for ordinal in 0..self.arenas.len() {
-            let Some(covered) = self.arenas.existing(ordinal) else { continue };
-            let is_dead = self.collections.is_dead(covered.id);
-            let newest = listed.generations(covered.id).last().filter(|_| !is_dead);
-            if newest.is_some_and(|newest| *newest == covered.listed()) {
-                continue;
-            }
-            vanished += usize::from(newest.is_none());
-            self.arenas.update(ordinal, |covered| covered.exists = false);
-            changed = true;
-        }
-        if changed {
-            self.check_deltas_again();
-            let arenas = &self.arenas;
-            self.orphans.retain(|(ordinal, _)| arenas.existing(*ordinal).is_some());
-            self.drop_gone_records()?;
-        }
-        Ok(vanished)
-    }
-
-    /// Drops the records of what is gone if they are a quarter of all or more: this writes all others
-    /// again.
-    fn drop_gone_records(&mut self) -> Result<(), IndexError> {
-        let existing = (0..self.arenas.len()).filter_map(|ordinal| self.arenas.existing(ordinal));
-        let expected: u64 = existing.map(|covered| u64::from(covered.chunks)).sum();
-        let records = self.index.stats().records;
-        if records.saturating_sub(expected) < records.div_ceil(4) {
-            return Ok(());
-        }
-        let (arenas, orphans) = (&self.arenas, &self.orphans);
-        self.index.retain(|location| {
-            let place = unpack_location(location);
-            arenas.existing(place.0).is_some() && !orphans.contains(&place)
-        })
-    }
-
-    /// Drops everything, only in memory if the directory cannot be written; no arena has vanished. What is
-    /// left out is lost in the repository, and not only here, so the next index leaves it out too.
-    fn begin_again(&mut self, monitor: &dyn Monitor) -> usize {
-        let left_out = self.left_out();
-        let noted = self.folder.as_deref().map(|folder| withdrawn::leave(folder, &left_out));
-        if let Some(Err(error)) = noted {
-            monitor.detail(&format!("what is lost cannot be noted in the cache: {error}"));
-        }
-        if self.clear().is_err() {
-            let (folder, collections) = (self.folder.take(), self.collections.clone());
-            *self = Self { folder, collections, ..Self::in_memory() };
-        }
-        0
     }
 
     /// Adds the chunks of an arena; returns false, and adds nothing, if the place withholds one with
