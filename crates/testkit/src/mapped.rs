@@ -15,14 +15,16 @@ const PAGE_BYTES: usize = 4096;
 impl Mapped {
     /// Maps a file, which is at least a page long and stays so.
     pub fn new(path: &Path) -> Self {
-        let file = File::options().read(true).write(true).open(path).unwrap();
-        assert!(file.metadata().unwrap().len() >= PAGE_BYTES as u64);
+        let file = File::options().read(true).write(true).open(path);
+        let file = file.unwrap_or_else(|error| panic!("cannot open {}: {error}", path.display()));
+        let bytes = file.metadata().map_or(0, |found| found.len());
+        assert!(bytes >= PAGE_BYTES as u64, "{} is shorter than a page", path.display());
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address that the kernel chooses; nothing refers to it yet.
         let map = unsafe {
             rustix::mm::mmap(null_mut(), PAGE_BYTES, protection, MapFlags::SHARED, &file, 0)
         };
-        Self(map.unwrap())
+        Self(map.unwrap_or_else(|error| panic!("cannot map {}: {error}", path.display())))
     }
 
     /// Writes the first byte.

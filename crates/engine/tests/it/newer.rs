@@ -192,6 +192,7 @@ fn engine_11_a_snapshot_of_a_newer_program_is_unknown_and_no_damage() {
         let first = world.backup().snapshot;
         let repository = world.open();
         let id = SnapshotId([kind + 1; 16]);
+        // Keys ascend, and the one that is added is to be the last.
         let newer = Snapshot { id, sequence: 7, lists_trusted: false, ..first.clone() };
         let mut map = pack_snapshot(&newer);
         map[2] = kind;

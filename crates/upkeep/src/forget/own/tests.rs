@@ -108,7 +108,7 @@ fn one_night_of_a_wrong_clock_makes_no_other_too_old() {
     assert_eq!(kept(&within, &nights, 40), expected);
 }
 
-/// What was taken over from another program goes by its time, like what was made here.
+/// What was taken over from another program is judged by its time, like what was made here.
 #[test]
 fn what_was_taken_over_counts_by_its_time() {
     let mut nights: Vec<Snapshot> =
