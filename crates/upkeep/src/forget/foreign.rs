@@ -176,6 +176,16 @@ impl Rules<'_, '_> {
         let newest_day = newest_first.first().map(|newest| newest.day);
         let of_newest_day = |member: &&Member| Some(member.day) == newest_day;
         let newest = newest_first.iter().take_while(of_newest_day).last().map(|m| m.time);
+        // A day that comes after a pause of more than that, or seems to, makes no other too old.
+        let before = newest_first.iter().find(|member| !of_newest_day(member)).map(|m| m.time);
+        let newest = match (newest, before, self.policy.within) {
+            (Some(newest), Some(before), Some(within))
+                if newest.0.saturating_sub(before.0) > within =>
+            {
+                Some(before)
+            }
+            _ => newest,
+        };
         for member in newest_first {
             let age = newest.map_or(0, |newest| newest.0.saturating_sub(member.time.0));
             if self.policy.within.is_some_and(|within| age <= within) {

@@ -125,7 +125,13 @@ mod tests {
             || is_last_of(policy.monthly, |p| p.month)
             || is_last_of(policy.yearly, |p| p.year)
             || policy.within.is_some_and(|within| {
-                hours.last().is_some_and(|newest| (newest - hour) * HOUR <= within)
+                let age = |of: &i64| (of - hour) * HOUR;
+                let newest_two: Vec<&i64> = hours.iter().rev().take(2).collect();
+                match newest_two[..] {
+                    [newest, before] if age(newest) - age(before) > within => age(before) <= within,
+                    [newest, ..] => age(newest) <= within,
+                    [] => false,
+                }
             })
     }
 
