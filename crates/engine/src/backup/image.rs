@@ -322,17 +322,15 @@ fn store_disks<'r>(
 ) -> Result<RootTree, EngineError> {
     let Night { what, started, parent, description, memory } = *night;
     let Storing { repository, reader, before, cancel, .. } = *storing;
-    // What was asked for now may not be what the parent left out.
-    let leaves_out = !what.keep_free && !what.keep_swap;
-    // A parent with memory left nothing out, so its holes are zeros.
-    let holes_stay = leaves_out || parent.is_some_and(|parent| parent.guarantee.is_some());
-    let unchanged = |disk: &Disk, holes_stay: bool| {
+    // A parent with memory left nothing out but zeros.
+    let holes_are_zeros = parent.is_some_and(|parent| parent.guarantee.is_some());
+    let unchanged = |disk: &Disk| {
         let changed = disk.changed_since(parent?.id)?;
-        let how = (day_of(started), holes_stay);
+        let how = (day_of(started), holes_are_zeros);
         Some(Unchanged::new(before.image(&disk.name)?, changed, reader, how))
     };
     let patched: Vec<Patched<'_>> =
-        disks.iter().map(|disk| Patched::new(&*disk.image, unchanged(disk, holes_stay))).collect();
+        disks.iter().map(|disk| Patched::new(&*disk.image, unchanged(disk))).collect();
     let readers: Vec<&dyn ReadAt> = patched.iter().map(|disk| disk as &dyn ReadAt).collect();
     let layout = strongroom_disk::volumes(&readers);
     let names: Vec<&str> = disks.iter().map(|disk| disk.name.as_str()).collect();
@@ -345,10 +343,10 @@ fn store_disks<'r>(
     if !memory.is_empty() {
         gathered.add_holes(disks);
     }
-    let swapped = std::mem::take(&mut gathered.swapped);
-    let holes_stay = holes_stay && !gathered.is_hibernated;
+    let (swapped, listed) =
+        (std::mem::take(&mut gathered.swapped), std::mem::take(&mut gathered.listed));
     let unchanged = disks.iter().zip(&gathered.maps).zip(&patched).map(|((disk, map), patched)| {
-        let mut unchanged = unchanged(disk, holes_stay);
+        let mut unchanged = unchanged(disk);
         if let Some(unchanged) = &mut unchanged {
             let plan = Plan::new(map, disk.image.size());
             patched.set_released(unchanged.settle(plan, &*disk.image, writer)?);
@@ -371,6 +369,7 @@ fn store_disks<'r>(
         memory,
         stored: &stored,
         swapped: &swapped,
+        listed: &listed,
         before,
         reader,
         started,

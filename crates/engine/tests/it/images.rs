@@ -7,7 +7,7 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use strongroom_base::{Cancel, Monitor, Silent};
@@ -298,6 +298,41 @@ fn a_sector_that_cannot_be_read_is_named_and_the_rest_is_stored() {
     restore_into(&world, &outcome, back.path());
     bytes[2 << 20..(2 << 20) + 8192].fill(0);
     assert!(fs::read(back.path()).unwrap() == bytes);
+}
+
+/// An image whose file system is gone once its end was read.
+struct Vanishing {
+    bytes: Vec<u8>,
+    is_gone: AtomicBool,
+}
+
+impl ReadAt for Vanishing {
+    fn size(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let end = offset + buffer.len() as u64;
+        self.bytes.read_at(offset, buffer)?;
+        if self.is_gone.fetch_or(end == self.size(), Ordering::Relaxed) {
+            buffer.fill(0);
+        }
+        Ok(())
+    }
+}
+
+impl Image for Vanishing {}
+
+#[test]
+fn a_file_system_that_is_not_found_again_is_a_problem() {
+    let world = World::bare(87);
+    let bytes = fs::read(Machine::new(16).disk()).unwrap();
+    let image = Box::new(Vanishing { bytes, is_gone: AtomicBool::new(false) });
+    let listener = Listener::new();
+    let outcome = try_backup(&world, image, true, &listener, &Cancel::new()).unwrap();
+    assert_eq!(outcome.snapshot.stats.problems, 1, "{:?}", listener.problems());
+    let said = format!("{:?}", listener.problems());
+    assert!(said.contains("its files are not listed"), "{said}");
 }
 
 #[test]

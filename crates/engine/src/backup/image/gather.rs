@@ -34,6 +34,8 @@ pub struct Gathered {
     pub swapped: HashMap<FileOnVolume, Range<u64>>,
     /// A swap area holds the memory of a suspended machine: what it wakes up with is in all of them.
     pub is_hibernated: bool,
+    /// Volumes with a file system that is known, by their numbers.
+    pub listed: HashSet<usize>,
 }
 
 /// The walk through the volumes.
@@ -58,8 +60,8 @@ impl Gathered {
         cancel: &Cancel,
     ) -> Result<Self, EngineError> {
         let maps = disks.iter().map(|_| DiskMap::default()).collect();
-        let (changed, swapped) = (HashMap::new(), HashMap::new());
-        let gathered = Self { maps, changed, swapped, is_hibernated: false };
+        let (changed, swapped, listed) = (HashMap::new(), HashMap::new(), HashSet::new());
+        let gathered = Self { maps, changed, swapped, is_hibernated: false, listed };
         let mut gathering = Gathering { mapped, stored, reader, gathered, swapped_out: Vec::new() };
         for (number, Mapped { volume, .. }) in mapped.iter().enumerate() {
             let tree = before.tree(disks, volume);
@@ -121,6 +123,7 @@ impl Gathering<'_, '_> {
                 return Ok(());
             }
         };
+        self.gathered.listed.insert(number);
         if !self.stored.keep_swap && !volume.is_shared {
             let swapped = strongroom_disk::swap_files(&*files).unwrap_or_default();
             let volume = u32::try_from(number).unwrap_or(u32::MAX);

@@ -1,7 +1,7 @@
 //! The tree of a machine: its disks as files, the files of its volumes as trees beside them, and what
 //! describes it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 
@@ -43,6 +43,8 @@ pub struct MachineTree<'t, 'r> {
     pub stored: &'t [Stored],
     /// Files of which a part is left out.
     pub swapped: &'t HashMap<FileOnVolume, Range<u64>>,
+    /// Volumes whose file system was known before the disks were read.
+    pub listed: &'t HashSet<usize>,
     /// The parent.
     pub before: &'t Earlier,
     /// Reads it.
@@ -235,22 +237,32 @@ impl<'t, 'r> MachineTree<'t, 'r> {
         tally: &mut Tally<'_>,
     ) -> Result<(), EngineError> {
         let Mapped { volume, reader } = &self.mapped[number];
-        let files = match strongroom_disk::open(reader) {
-            Ok(Some(files)) => files,
-            Ok(None) => return Ok(()),
-            Err(DiskError::Io(error)) => {
-                tally.problem(
-                    Path::new(&volume.name),
-                    &format!("its files are not listed: {error}"),
-                );
-                return Ok(());
-            }
-            // It was reported when the extents of its files were to be found.
-            Err(_) => return Ok(()),
+        let (lost, is_unreadable) = match strongroom_disk::open(reader) {
+            Ok(Some(files)) => return self.files(trees, number, &*files, tally),
+            Ok(None) => ("its file system is not found again".to_owned(), false),
+            Err(error) => (error.to_string(), matches!(error, DiskError::Io(_))),
         };
+        // If it had none that is known when the extents of files were to be found, that was noted.
+        if is_unreadable || self.listed.contains(&number) {
+            let why = format!("its files are not listed: {lost}");
+            tally.problem(Path::new(&volume.name), &why);
+            trees.left_out();
+        }
+        Ok(())
+    }
+
+    /// Writes the tree of a volume's files.
+    fn files(
+        &self,
+        trees: &mut Trees<'r, '_>,
+        number: usize,
+        files: &dyn FileSystem,
+        tally: &mut Tally<'_>,
+    ) -> Result<(), EngineError> {
+        let volume = self.mapped[number].volume;
         let earlier = self.before.volume(self.disks, volume);
         let mut at = Place { number, parents: Vec::new(), names: vec![volume.name.clone().into()] };
-        for found in Walk::new(&*files) {
+        for found in Walk::new(files) {
             self.cancel.check()?;
             match found {
                 Found::Enter { name, node } => {
@@ -266,7 +278,7 @@ impl<'t, 'r> MachineTree<'t, 'r> {
                     trees.left_out();
                 }
                 Found::Leaf { name, inode, node } => {
-                    self.leaf(trees, &mut at, &*files, (name, inode, *node), tally)?;
+                    self.leaf(trees, &mut at, files, (name, inode, *node), tally)?;
                 }
             }
         }

@@ -28,21 +28,22 @@ pub struct Unchanged<'r> {
     reader: &'r ChunkReader,
     /// Which windows are looked at.
     day: u64,
-    holes_stay: bool,
+    holes_are_zeros: bool,
 }
 
 impl<'r> Unchanged<'r> {
     /// `content` is the disk in the parent; nothing outside of `changed` was written since. On which
-    /// day it is depends what is in the sample. `holes_stay` says that what was free in the parent
-    /// and was not written since can be left out, even if it is free no more.
+    /// day it is depends what is in the sample. `holes_are_zeros` says that the parent left out
+    /// nothing but zeros. Otherwise its holes prove nothing: what was free then can have the bytes
+    /// of something that exists now, as these reach a disk before what refers to them.
     pub fn new(
         content: &Recipe,
         changed: &[Range<u64>],
         reader: &'r ChunkReader,
-        (day, holes_stay): (u64, bool),
+        (day, holes_are_zeros): (u64, bool),
     ) -> Self {
         let (content, changed) = (content.clone(), changed.to_vec());
-        let mut unchanged = Self { content, changed, reader, day, holes_stay };
+        let mut unchanged = Self { content, changed, reader, day, holes_are_zeros };
         unchanged.tidy();
         unchanged
     }
@@ -212,10 +213,10 @@ impl<P> Kept<'_, P> {
         None
     }
 
-    /// The first part of a hole of the parent that stays one. What is the content of a file now is
-    /// read.
+    /// The first part of a hole of the parent that stays one. The content of a file is read in any
+    /// case: its recipe needs chunks.
     fn hole(&self, segment: &Segment, range: Range<u64>) -> Option<Range<u64>> {
-        if !self.unchanged.holes_stay || segment.content != Content::Other {
+        if !self.unchanged.holes_are_zeros || segment.content != Content::Other {
             return None;
         }
         let mut first = None;
@@ -253,7 +254,7 @@ impl<P: Iterator<Item = Segment>> Iterator for Kept<'_, P> {
 enum FromParent {
     /// This many bytes were read.
     Read(usize),
-    /// This many bytes were left out of it: they need not be zeros on the disk.
+    /// This many bytes are not in it: they need not be zeros on the disk.
     Hole(usize),
     /// It cannot be read.
     Nothing,
