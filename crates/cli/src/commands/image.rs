@@ -77,7 +77,8 @@ struct ImagesArgs {
     #[arg(value_name = "[NAME=]IMAGE", required = true)]
     images: Vec<OsString>,
     /// Their format: raw, qcow2, vmdk, vhdx or vhd [default: as they begin; but the guest of a raw
-    /// disk can make it begin as it likes]
+    /// disk can make it begin as it likes, so an image that needs other files is opened only if its
+    /// format is named]
     #[arg(long, value_name = "FORMAT")]
     format: Option<Format>,
 }

@@ -27,6 +27,8 @@ pub(super) struct Chain {
     layers: u32,
     /// Names of files are followed.
     has_files: bool,
+    /// The format of the first image, if it was guessed: then none are followed.
+    guessed: Option<Format>,
     caches: Arc<Caches>,
 }
 
@@ -34,12 +36,19 @@ impl Chain {
     /// A chain whose images `open` opens.
     pub(super) fn new(backing_format: Option<Format>, open: Open) -> Self {
         let caches = Arc::new(Caches::new());
-        Self { backing_format, open, entered: Vec::new(), layers: 0, has_files: true, caches }
+        let (entered, layers, has_files, guessed) = (Vec::new(), 0, true, None);
+        Self { backing_format, open, entered, layers, has_files, guessed, caches }
     }
 
     /// A chain of one image.
     pub(super) fn without_files(open: Open) -> Self {
         Self { has_files: false, ..Self::new(None, open) }
+    }
+
+    /// Notes that the format of the first image was guessed. The guest of a raw disk can make it
+    /// begin as an image with any file below it, and would see that file after a restore.
+    pub(super) fn guess(&mut self, format: Format) {
+        self.guessed = Some(format);
     }
 
     pub(super) fn caches(&self) -> Arc<Caches> {
@@ -94,6 +103,10 @@ impl Chain {
         let first = name.split('/').next().unwrap_or_default();
         if first.contains(':') || !self.has_files {
             return Err(ImageError::NotAFile { path: path.into(), reference: name.into() });
+        }
+        if let Some(format) = self.guessed {
+            let (path, reference) = (path.into(), name.into());
+            return Err(ImageError::FormatNotNamed { path, format, reference });
         }
         let place = path.parent().unwrap_or(Path::new("")).join(name);
         match RawImage::open(&place) {

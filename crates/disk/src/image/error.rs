@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::format::Format;
+
 /// Why an image of a disk could not be opened or read. The messages name the file and the next step.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
@@ -111,6 +113,21 @@ pub enum ImageError {
     NotAFile {
         /// The file.
         path: PathBuf,
+        /// What it names.
+        reference: String,
+    },
+    /// An image whose format was guessed refers to another file.
+    #[error(
+        "{} looks like an image in the format {format} and refers to {reference}, which is not \
+         opened: the guest of a raw disk can make it look so; if {format} is its real format, name \
+         it with `--format {format}`, otherwise `--format raw`",
+        path.display()
+    )]
+    FormatNotNamed {
+        /// The image.
+        path: PathBuf,
+        /// What it looks like.
+        format: Format,
         /// What it names.
         reference: String,
     },

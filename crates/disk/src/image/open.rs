@@ -19,7 +19,7 @@ const NO_PATH: &str = "the image";
 pub struct ImageOptions {
     /// Its format. It is recognised if this is `None`; but the guest of a raw disk can write the
     /// beginning of another format to it, with a name of a backing file that it wants to see. So
-    /// a caller who knows the format names it.
+    /// other files are opened only if the format is named.
     pub format: Option<Format>,
     /// The format of backing files if an image names a backing file without a format.
     pub backing_format: Option<Format>,
@@ -37,7 +37,8 @@ pub struct OpenedImage {
 ///
 /// # Errors
 ///
-/// It cannot be read, or is an image that is damaged, lacks another file, or needs what we lack.
+/// It cannot be read, or is an image that is damaged, lacks another file, or needs what we lack; or
+/// it refers to another file and its format was not named.
 pub fn open_image(path: &Path, options: ImageOptions) -> Result<OpenedImage, ImageError> {
     let file = RawImage::open(path).map_err(|error| ImageError::io(path, error))?;
     let mut chain = Chain::new(options.backing_format, open_as);
@@ -64,7 +65,10 @@ fn open_first(
     let format = match format {
         Some(format) => format,
         None => match recognize(&*file).map_err(|error| ImageError::io(path, error))? {
-            Recognized::Known(format) => format,
+            Recognized::Known(format) => {
+                chain.guess(format);
+                format
+            }
             Recognized::Foreign(format) => {
                 return Err(ImageError::Foreign { path: path.into(), format });
             }

@@ -11,7 +11,7 @@ mod writer;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use strongroom_disk::{Image, ImageOptions, OpenedImage, open_image};
+use strongroom_disk::{Format, Image, ImageError, ImageOptions, OpenedImage, open_image};
 use strongroom_testkit::Random;
 
 use crate::world::run;
@@ -53,8 +53,12 @@ impl Images {
         assert!(!said.contains("failed"), "{commands:?}: {said}");
     }
 
+    /// Opens an image in the format that is recognised.
     fn open(&self, name: &str) -> OpenedImage {
-        let opened = open_image(&self.path(name), ImageOptions::default());
+        let mut opened = open_image(&self.path(name), ImageOptions::default());
+        if let Err(ImageError::FormatNotNamed { format, .. }) = opened {
+            opened = open_image(&self.path(name), named(format));
+        }
         opened.unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
@@ -92,6 +96,11 @@ impl Images {
         let path = self.name(name);
         data_of_map(&run("qemu-img", &["map", "--output=json", "-f", format, &path]))
     }
+}
+
+/// Options with the format of the image.
+fn named(format: Format) -> ImageOptions {
+    ImageOptions { format: Some(format), ..ImageOptions::default() }
 }
 
 /// Reads an image as a whole, and at random places in random order.

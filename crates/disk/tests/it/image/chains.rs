@@ -5,7 +5,7 @@ use std::os::unix::fs::symlink;
 use strongroom_disk::{Format, ImageError, ImageOptions, open_image};
 use strongroom_testkit::{Random, skipped};
 
-use super::{Images, TOOLS, scribbles};
+use super::{Images, TOOLS, named, scribbles};
 use crate::world::{lacks, run};
 
 fn backed(images: &Images, name: &str, backing: &str, format: &str, options: &str, size: &str) {
@@ -53,6 +53,37 @@ fn names_are_relative_to_the_image() {
     }
 }
 
+/// The guest of a raw disk can make it begin as an image over any file of the host.
+#[test]
+fn other_files_are_opened_only_if_the_format_is_named() {
+    if skipped(lacks(&TOOLS)) {
+        return;
+    }
+    let images = Images::new();
+    images.create("secret", "raw", &[], "1M");
+    let secret = images.name("secret");
+    backed(&images, "over", &secret, "raw", "compat=1.1", "1M");
+    let data_file = format!("data_file={secret},data_file_raw=on");
+    images.create("beside", "qcow2", &["-o", &data_file], "1M");
+    let vmdk = format!(
+        "# Disk DescriptorFile\nversion=1\nCID=12345678\nparentCID=ffffffff\n\
+         createType=\"monolithicFlat\"\nRW 2048 FLAT \"{secret}\" 0\n"
+    );
+    std::fs::write(images.path("list"), vmdk).unwrap();
+    for (name, format) in
+        [("over", Format::Qcow2), ("beside", Format::Qcow2), ("list", Format::Vmdk)]
+    {
+        let error = open_image(&images.path(name), ImageOptions::default()).map(drop).unwrap_err();
+        assert!(matches!(error, ImageError::FormatNotNamed { .. }), "{name}: {error}");
+        let said = error.to_string();
+        assert!(said.contains(&secret) && said.contains(&format!("--format {format}")), "{said}");
+        open_image(&images.path(name), named(format)).unwrap();
+        // A disk that is raw is its own bytes.
+        let raw = open_image(&images.path(name), named(Format::Raw)).unwrap().image;
+        assert_eq!(raw.size(), images.path(name).metadata().unwrap().len());
+    }
+}
+
 #[test]
 fn a_backing_file_without_a_format_is_not_guessed() {
     if skipped(lacks(&TOOLS)) {
@@ -73,7 +104,7 @@ fn a_backing_file_without_a_format_is_not_guessed() {
     let error = open_image(&path, ImageOptions::default()).map(|_| ()).unwrap_err();
     assert!(matches!(error, ImageError::BackingFormat { .. }), "{error}");
     assert!(error.to_string().contains("qemu-img rebase -u -b base -F FORMAT"), "{error}");
-    let options = ImageOptions { backing_format: Some(Format::Raw), ..ImageOptions::default() };
+    let options = ImageOptions { backing_format: Some(Format::Raw), ..named(Format::Qcow2) };
     let opened = open_image(&path, options).unwrap();
     let base = std::fs::read(images.path("base")).unwrap();
     super::assert_same(&*opened.image, &base, &mut random, "base");
@@ -82,7 +113,7 @@ fn a_backing_file_without_a_format_is_not_guessed() {
 /// An image whose backing file is called so, without asking what it is.
 fn refers_to(images: &Images, name: &str, backing: &str) -> String {
     images.create(name, "qcow2", &["-u", "-b", backing, "-F", "qcow2"], "1M");
-    match open_image(&images.path(name), ImageOptions::default()) {
+    match open_image(&images.path(name), named(Format::Qcow2)) {
         Ok(_) => "opened".into(),
         Err(error) => error.to_string(),
     }
@@ -137,7 +168,7 @@ fn loops_and_endless_chains_are_found() {
         image[0x200..0x200 + below.len()].copy_from_slice(below.as_bytes());
         std::fs::write(images.path(&depth.to_string()), &image).unwrap();
     }
-    let options = ImageOptions { backing_format: Some(Format::Qcow2), ..ImageOptions::default() };
+    let options = ImageOptions { backing_format: Some(Format::Qcow2), ..named(Format::Qcow2) };
     let longest = open_image(&images.path("63"), options).unwrap().image;
     longest.read_at(0, &mut [0; 4096]).unwrap();
     assert_eq!(longest.next_data(0).unwrap(), None);

@@ -3,7 +3,7 @@
 use strongroom_disk::{Format, ImageError, ImageOptions, open_image};
 use strongroom_testkit::{Random, skipped};
 
-use super::{Images, TOOLS, assert_same, scribbles};
+use super::{Images, TOOLS, assert_same, named, scribbles};
 use crate::world::{cannot_mount, lacks, run};
 
 /// Makes an image of another format by conversion, and by writing to it if QEMU can.
@@ -107,7 +107,7 @@ fn vmdk_of_several_extents() {
             _ => "disk-f002.vmdk",
         }))
         .unwrap();
-        let error = open_image(&images.path("disk.vmdk"), ImageOptions::default());
+        let error = open_image(&images.path("disk.vmdk"), named(Format::Vmdk));
         assert!(matches!(error, Err(ImageError::Needed { .. })));
     }
 }
@@ -242,8 +242,7 @@ fn an_image_on_a_block_device() {
     // The same device as the backing file of an image.
     images.create("above", "qcow2", &["-b", device, "-F", "qcow2"], "1M");
     for path in [std::path::Path::new(device), &images.path("above")] {
-        let opened = open_image(path, ImageOptions::default()).unwrap();
-        assert_eq!(opened.format, Format::Qcow2);
+        let opened = open_image(path, named(Format::Qcow2)).unwrap();
         assert_same(&*opened.image, &expected, &mut random, device);
     }
     run("losetup", &["-d", device]);
