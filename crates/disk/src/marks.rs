@@ -8,11 +8,12 @@
 use crate::error::Result;
 use crate::fields::{le32, le64};
 use crate::read::{ReadAt, read_vec};
+use crate::tables;
 
 const SECTOR: usize = 512;
 
 /// What owns a volume, by the bytes at a place.
-const MARKS: [(u64, &[u8], &str); 24] = [
+const MARKS: [(u64, &[u8], &str); 26] = [
     (0, b"LUKS\xba\xbe", "LUKS"),
     (3, b"-FVE-FS-", "BitLocker"),
     (3, b"ReFS\0\0\0\0", "ReFS"),
@@ -37,6 +38,8 @@ const MARKS: [(u64, &[u8], &str); 24] = [
     (8192 + 1372, b"\x54\x19\x01\x00", "UFS"),
     (65536 + 1372, b"\x19\x01\x54\x19", "UFS"),
     (0, b"SnAp", "a snapshot of LVM"),
+    (64, b"\x57\x45\x56\x82", "a partition table of BSD"),
+    (512, b"\x57\x45\x56\x82", "a partition table of BSD"),
 ];
 
 /// What else a volume is; `None` if it has no mark.
@@ -46,6 +49,9 @@ pub(crate) fn find(volume: &dyn ReadAt) -> Result<Option<&'static str>> {
         if is_there && read_vec(volume, at, mark.len())? == mark {
             return Ok(Some(name));
         }
+    }
+    if tables::has_mark(volume)? {
+        return Ok(Some("a partition table"));
     }
     Ok(is_part_of_raid(volume)?.then_some("RAID of Linux"))
 }

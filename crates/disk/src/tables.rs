@@ -3,8 +3,9 @@
 mod gpt;
 mod mbr;
 
+use crate::error::Result;
 use crate::finding::Finding;
-use crate::read::ReadAt;
+use crate::read::{ReadAt, read_vec};
 use crate::volume::{Place, Volume, VolumeKind};
 
 /// The partitions of a disk; the whole disk if it has no table.
@@ -40,6 +41,12 @@ pub(crate) fn partitions(
             vec![Volume { is_shared, ..whole() }]
         }
     }
+}
+
+/// Whether a volume has a partition table of its own: partitions can be in it that nothing else says.
+pub(crate) fn has_mark(volume: &dyn ReadAt) -> Result<bool> {
+    let sector = read_vec(volume, 0, volume.size().min(512) as usize)?;
+    Ok(mbr::may_be_table(&sector) || gpt::has_mark(volume))
 }
 
 /// The part of a partition that is on the disk; `None` if none is.

@@ -35,9 +35,18 @@ pub(super) fn primary(sector: &[u8]) -> Option<[Option<Entry>; 4]> {
     (used > 0 && !is_file_system(sector)).then_some(entries)
 }
 
-/// Whether there is something where a table is that is neither one nor a known boot loader.
+/// Whether there is something where a table is that is neither one nor a known boot loader; or both,
+/// as a table was written into the boot sector of a file system.
 pub(super) fn is_odd(sector: &[u8]) -> bool {
-    le16(sector, 510) == 0xaa55 && !is_file_system(sector) && entries(sector).is_none()
+    match is_file_system(sector) {
+        true => may_be_table(sector),
+        false => le16(sector, 510) == 0xaa55 && entries(sector).is_none(),
+    }
+}
+
+/// Whether a sector has a table with partitions in it; it can be something else as well.
+pub(super) fn may_be_table(sector: &[u8]) -> bool {
+    entries(sector).is_some_and(|entries| entries.iter().any(Option::is_some))
 }
 
 /// Where a table would be, FAT and NTFS have code of their boot loader.

@@ -10,7 +10,7 @@ use crate::hostile::Changed;
 use crate::world::{Image, folder, lacks, make_ext, run};
 
 /// What other owners leave: a layer below the file system, or another file system.
-const MARKS: [(u64, &[u8]); 7] = [
+const MARKS: [(u64, &[u8]); 9] = [
     (0, b"LUKS\xba\xbe"),
     (512, b"LABELONE"),
     (4096, b"\xfc\x4e\x2b\xa9"),
@@ -18,6 +18,8 @@ const MARKS: [(u64, &[u8]); 7] = [
     (32_769, b"CD001"),
     (65_588, b"ReIsErFs"),
     (65_600, b"_BHRfS_M"),
+    (512, b"EFI PART"),
+    (512, b"\x57\x45\x56\x82"),
 ];
 
 fn with<'a>(image: &'a [u8], at: u64, mark: &[u8]) -> Changed<'a> {
@@ -99,4 +101,40 @@ fn kept_1_7_nothing_is_free_in_the_partitions_of_a_table_that_may_be_a_remainder
     let mut bytes = vec![0; 1 << 20];
     bytes[512..520].copy_from_slice(b"EFI PART");
     assert_eq!(is_shared(&bytes), [true]);
+}
+
+/// A guest that uses a volume as a disk: what was there before can survive its table.
+#[test]
+fn nothing_is_free_where_a_volume_has_a_partition_table() {
+    if skipped(lacks(&["mke2fs", "mkswap", "mkfs.fat", "sfdisk"])) {
+        return;
+    }
+    let folder = folder();
+    let path = folder.path().join("image");
+    let name = path.to_str().unwrap();
+    let script = format!("printf 'label: dos\\n2048,,83\\n' | sfdisk -q {name}");
+    make_ext(&path, "20M", &["-t", "ext4", "-b", "4096"]);
+    assert!(open(&Image::open(&path)).unwrap().unwrap().free().is_ok());
+    run("bash", &["-c", &script]);
+    let table = std::fs::read(&path).unwrap()[440..512].to_vec();
+    let image = Image::open(&path);
+    let files = open(&image).unwrap().unwrap();
+    assert!(matches!(files.facts().state, State::NotUnderstood(_)), "{:?}", files.facts().state);
+    assert!(files.free().is_err());
+
+    run("truncate", &["-s", "2M", name]);
+    run("mkswap", &["-q", "-f", name]);
+    assert!(open_swap(&Image::open(&path)).unwrap().is_some());
+    run("bash", &["-c", &script]);
+    assert_eq!(open_swap(&Image::open(&path)).unwrap(), None);
+
+    // A program that writes the table alone leaves the boot sector of a FAT around it.
+    drop(std::fs::remove_file(&path));
+    run("truncate", &["-s", "3M", name]);
+    run("mkfs.fat", &["-F", "12", name]);
+    let fat = std::fs::read(&path).unwrap();
+    assert!(!volumes(&[&fat]).volumes[0].is_shared && open(&fat).unwrap().unwrap().free().is_ok());
+    let both = [&fat[..440], &table, &fat[512..]].concat();
+    assert!(volumes(&[&both]).volumes[0].is_shared);
+    assert!(open(&both).unwrap().unwrap().free().is_err());
 }
