@@ -53,7 +53,26 @@ pub(crate) fn find(volume: &dyn ReadAt) -> Result<Option<&'static str>> {
     if tables::has_mark(volume)? {
         return Ok(Some("a partition table"));
     }
+    if has_shadow_copies(volume)? {
+        return Ok(Some("shadow copies"));
+    }
     Ok(is_part_of_raid(volume)?.then_some("RAID of Linux"))
+}
+
+/// Whether a volume of Windows has shadow copies. What was freed since one was made is kept for it in
+/// its place, until it is overwritten; the file system calls it free.
+///
+/// The source is "Volume Shadow Snapshot (VSS) format" of libvshadow.
+fn has_shadow_copies(volume: &dyn ReadAt) -> Result<bool> {
+    const HEADER: u64 = 0x1e00;
+    const ID: [u8; 16] = *b"\x6b\x87\x08\x38\x76\xc1\x48\x4e\xb7\xae\x04\x04\x6e\x6c\xc7\x52";
+    if volume.size() < HEADER + SECTOR as u64 {
+        return Ok(false);
+    }
+    let header = read_vec(volume, HEADER, SECTOR)?;
+    // Where the list of shadow copies begins; nowhere if there was never one.
+    let catalog = le64(&header, 48);
+    Ok(header.starts_with(&ID) && catalog != 0)
 }
 
 /// Whether the end of a volume says that it is a part of a RAID. Where the mark is at the end, a

@@ -138,3 +138,25 @@ fn nothing_is_free_where_a_volume_has_a_partition_table() {
     assert!(volumes(&[&both]).volumes[0].is_shared);
     assert!(open(&both).unwrap().unwrap().free().is_err());
 }
+
+/// Windows keeps for a shadow copy what was freed since, in its place.
+#[test]
+fn nothing_is_free_where_a_volume_has_shadow_copies() {
+    if skipped(lacks(&["mkfs.ntfs"])) {
+        return;
+    }
+    let folder = folder();
+    let path = folder.path().join("image");
+    let name = path.to_str().unwrap();
+    run("truncate", &["-s", "8M", name]);
+    run("mkfs.ntfs", &["-q", "-F", name]);
+    let ntfs = std::fs::read(&path).unwrap();
+    let id = 0x6b87_0838_76c1_484e_b7ae_0404_6e6c_c752_u128.to_be_bytes();
+    let mut volume = with(&ntfs, 0x1e00, &id);
+    assert!(open(&volume).unwrap().unwrap().free().unwrap().bytes() > 1 << 20);
+    volume.changes.push((0x1e00 + 50, 0x11));
+    let files = open(&volume).unwrap().unwrap();
+    let state = files.facts().state;
+    assert!(state.to_string().contains("shadow copies"), "{state}");
+    assert!(files.free().is_err() && files.node(files.root()).is_ok());
+}
