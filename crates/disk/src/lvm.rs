@@ -22,6 +22,8 @@ const RUNS_MAX: usize = 1 << 17;
 struct Device {
     place: Place,
     bytes: u64,
+    /// There is another with the same UUID, and which of them is in use is not known.
+    is_copied: bool,
 }
 
 /// A group's newest description.
@@ -37,18 +39,19 @@ pub(crate) fn volumes(
     partitions: &mut [Volume],
     findings: &mut Vec<Finding>,
 ) -> Vec<Volume> {
-    let mut devices = BTreeMap::new();
+    let mut devices: BTreeMap<String, Device> = BTreeMap::new();
     let mut groups: BTreeMap<String, Group> = BTreeMap::new();
     for partition in partitions {
         let Some((place, bytes)) = partition.place(0) else { continue };
         let found = physical::find(&VolumeReader::new(partition, disks));
         let Ok(Some(found)) = found else { continue };
         partition.is_shared = true;
-        if devices.contains_key(&found.id) {
+        if let Some(first) = devices.get_mut(&found.id) {
+            first.is_copied = true;
             findings.push(Finding::LvmCopy { id: found.id });
             continue;
         }
-        devices.insert(found.id, Device { place, bytes });
+        devices.insert(found.id, Device { place, bytes, is_copied: false });
         let mut is_damaged = found.is_damaged;
         for text in found.texts {
             is_damaged |= add_group(&text, &mut groups).is_none();
@@ -111,6 +114,8 @@ impl Group {
     ) {
         let physical = self.physical(devices);
         let logical = self.description.section("logical_volumes").into_iter();
+        // The text of the group may be the copy's, and a map of what is free an older one.
+        let is_copied = physical.values().any(|device| device.is_copied);
         let mut runs_left = RUNS_MAX;
         let layers = self.layers();
         for (volume, description) in logical.flat_map(Section::sections) {
@@ -130,7 +135,7 @@ impl Group {
                     disk: None,
                     bytes: runs.last().map_or(0, |run| run.start + run.bytes),
                     runs,
-                    is_shared: layers.contains(volume),
+                    is_shared: is_copied || layers.contains(volume),
                 }),
                 Err(Unmapped::Incomplete) => findings.push(Finding::LvmIncomplete { name }),
                 Err(Unmapped::Unsupported(segment)) => {
@@ -159,7 +164,7 @@ impl Group {
             let start = description.number("pe_start")?.checked_mul(SECTOR_BYTES)?;
             let place =
                 Place { disk: device.place.disk, offset: device.place.offset.checked_add(start)? };
-            Some((name, Device { place, bytes: device.bytes.checked_sub(start)? }))
+            Some((name, Device { place, bytes: device.bytes.checked_sub(start)?, ..*device }))
         });
         found.collect()
     }
@@ -246,7 +251,8 @@ mod tests {
         );
         let mut groups = BTreeMap::new();
         add_group(&text, &mut groups).unwrap();
-        let device = Device { place: Place { disk: 2, offset: 1 << 20 }, bytes: 11 << 12 };
+        let place = Place { disk: 2, offset: 1 << 20 };
+        let device = Device { place, bytes: 11 << 12, is_copied: false };
         let devices = BTreeMap::from([("ab".to_owned(), device)]);
         let (mut volumes, mut findings) = (Vec::new(), Vec::new());
         groups["group"].volumes("vg", &devices, &mut findings, &mut volumes);

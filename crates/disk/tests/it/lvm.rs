@@ -132,6 +132,8 @@ fn linear_and_striped_volumes_are_where_the_tool_puts_them() {
     assert!(without.findings.contains(&missing("striped")), "{:?}", without.findings);
     let copied = volumes(&[disks[0], disks[1], disks[2], disks[0]]);
     assert!(matches!(copied.findings[..], [Finding::LvmCopy { .. }]));
+    // What one copy calls free, the other may need.
+    assert!(copied.volumes.len() == 7 && copied.volumes.iter().all(|volume| volume.is_shared));
 }
 
 #[test]
