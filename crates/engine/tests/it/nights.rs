@@ -277,6 +277,31 @@ fn a_disk_that_lies_about_what_was_written_is_found_out_in_fifty_days() {
     assert!(restored(&world, &next.outcome) == bytes);
 }
 
+/// Made smaller and larger again, a disk has zeros at its end, and QEMU says that nothing was written.
+#[test]
+fn a_disk_that_has_grown_back_is_found_out_the_same_night() {
+    let world = World::bare(104);
+    let mut bytes = Random::new(104).noise(52 << 20);
+    let first = night(&world, &bytes, None, false).outcome.snapshot;
+    let day = first.started.0.div_euclid(86_400_000_000_000);
+    // The windows of today and of tomorrow are not at the end.
+    let end = if (0..3).contains(&(day % 50)) { 48 << 20 } else { 52 << 20 };
+    bytes.truncate(end);
+    let first = night(&world, &bytes, None, false).outcome.snapshot.id;
+    bytes[end - (1 << 19)..].fill(0);
+    // The table at the end was written again.
+    let table = end - (64 << 10);
+    bytes[table..].copy_from_slice(&Random::new(1).noise(64 << 10));
+    let watched = || Watched { bytes: bytes.clone(), ..Watched::default() };
+    for (ranges, keep_free) in
+        [(Vec::new(), false), (vec![table as u64..end as u64], false), (Vec::new(), true)]
+    {
+        let changed = Some(Changed { since: first, ranges });
+        let denied = try_night(&world, watched(), changed, keep_free).map(|_| ()).unwrap_err();
+        assert!(matches!(denied, EngineError::DiskDenied { .. }), "{denied}");
+    }
+}
+
 #[test]
 fn an_image_that_is_lost_makes_no_snapshot() {
     let world = World::bare(96);

@@ -2,6 +2,7 @@
 //! again, and read from the disk no more. A sample of it is read all the same, another each day, as
 //! what notes the writes can be wrong.
 
+use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::sync::{Mutex, OnceLock};
@@ -17,6 +18,11 @@ use super::plan::{Content, Segment};
 const SAMPLE_WINDOW_BYTES: u64 = 1 << 20;
 /// How many days that takes.
 const SAMPLE_DAYS: u64 = 50;
+/// The last chunks that are kept are in the sample every day, this many that follow none that is equal
+/// (zeros of a file may be the last ones). A disk that was made smaller and larger again since has
+/// other bytes there, and what notes the writes may not note that: QEMU forgets what was behind the
+/// end, and nothing is written when the disk grows.
+const LAST_SAMPLED: usize = 4;
 /// Chunks of the parent that are kept decoded, while file systems are read.
 const CHUNKS_KEPT: usize = 64;
 
@@ -29,6 +35,8 @@ pub struct Unchanged<'r> {
     /// Which windows are looked at.
     day: u64,
     holes_are_zeros: bool,
+    /// Where chunks begin that are in the sample in any case.
+    last: VecDeque<u64>,
 }
 
 impl<'r> Unchanged<'r> {
@@ -43,7 +51,8 @@ impl<'r> Unchanged<'r> {
         (day, holes_are_zeros): (u64, bool),
     ) -> Self {
         let (content, changed) = (content.clone(), changed.to_vec());
-        let mut unchanged = Self { content, changed, reader, day, holes_are_zeros };
+        let mut unchanged =
+            Self { content, changed, reader, day, holes_are_zeros, last: VecDeque::new() };
         unchanged.tidy();
         unchanged
     }
@@ -79,17 +88,33 @@ impl<'r> Unchanged<'r> {
             _ => unread.push(range),
         };
         let mut chunks = self.chunks();
+        let mut last = VecDeque::<(ChunkRef, Range<u64>)>::new();
+        let mut note_last = |chunk: ChunkRef, range: Range<u64>| {
+            if last.back().is_none_or(|(before, _)| before.fingerprint != chunk.fingerprint) {
+                last.push_back((chunk, range));
+            }
+            if last.len() > LAST_SAMPLED {
+                last.pop_front();
+            }
+        };
         for segment in self.keep(plan) {
             let range = segment.range();
             match segment.content {
                 Content::Kept { chunk, .. } if !writer.is_present(&chunk)? => missing.push(range),
-                Content::Kept { is_sampled: true, .. } => {}
-                Content::Kept { .. } | Content::Zeros => release(range),
+                Content::Kept { chunk, is_sampled } => {
+                    note_last(chunk, range.clone());
+                    if !is_sampled {
+                        release(range);
+                    }
+                }
+                Content::Zeros => release(range),
                 Content::File(..) | Content::Other => {
                     self.each_in_parent(&mut chunks, range, &mut release);
                 }
             }
         }
+        last.iter().for_each(|(_, range)| take_out(&mut unread, range));
+        self.last = last.into_iter().map(|(_, range)| range.start).collect();
         self.changed.append(&mut missing);
         self.tidy();
         unread.iter().for_each(|range| image.release(range.clone()));
@@ -161,6 +186,16 @@ impl<'r> Unchanged<'r> {
 
     fn is_sampled(&self, offset: u64) -> bool {
         offset / SAMPLE_WINDOW_BYTES % SAMPLE_DAYS == self.day % SAMPLE_DAYS
+            || self.last.contains(&offset)
+    }
+}
+
+/// Takes a range out of those that are sorted and contain it.
+fn take_out(ranges: &mut Vec<Range<u64>>, out: &Range<u64>) {
+    let at = ranges.partition_point(|range| range.end <= out.start);
+    if let Some(found) = ranges.get(at).filter(|found| found.start <= out.start).cloned() {
+        let parts = [found.start..out.start, out.end..found.end];
+        ranges.splice(at..=at, parts.into_iter().filter(|part| !part.is_empty()));
     }
 }
 
