@@ -8,12 +8,12 @@ use std::path::PathBuf;
 use strongroom_base::Cancel;
 use strongroom_catalog::{Entry, Recipe};
 use strongroom_disk::{
-    FileSystem, Node, NodeKind, Piece, Source, State, Unclean, Volume, open_swap,
+    FileSystem, FreeMap, Node, NodeKind, Piece, Source, State, Unclean, Volume, open_swap,
 };
 use strongroom_repository::ChunkReader;
 
 use super::earlier::Earlier;
-use super::map::{DiskMap, Extent, FileOnVolume, place};
+use super::map::{DiskMap, EXTENTS_MAX, Extent, FileOnVolume, Room, place};
 use super::walk::{Found, Walk};
 use super::{Disk, MachineOptions, Mapped};
 use crate::backup::parent::ParentDirectory;
@@ -44,6 +44,7 @@ struct Gathering<'g, 'r> {
     stored: &'g MachineOptions,
     reader: &'r ChunkReader,
     gathered: Gathered,
+    room: Room,
     /// What of each disk was swapped out.
     swapped_out: Vec<(usize, Range<u64>)>,
 }
@@ -62,20 +63,28 @@ impl Gathered {
         let maps = disks.iter().map(|_| DiskMap::default()).collect();
         let (changed, swapped, listed) = (HashMap::new(), HashMap::new(), HashSet::new());
         let gathered = Self { maps, changed, swapped, is_hibernated: false, listed };
-        let mut gathering = Gathering { mapped, stored, reader, gathered, swapped_out: Vec::new() };
+        let (room, swapped_out) = (Room::new(EXTENTS_MAX), Vec::new());
+        let mut gathering = Gathering { mapped, stored, reader, gathered, room, swapped_out };
         for (number, Mapped { volume, .. }) in mapped.iter().enumerate() {
             let tree = before.tree(disks, volume);
             gathering.volume(number, tree.as_ref(), tally, cancel)?;
         }
-        let Gathering { mut gathered, swapped_out, .. } = gathering;
-        match gathered.is_hibernated {
+        let Gathering { mut gathered, room, swapped_out, .. } = gathering;
+        if room.is_full {
+            tally.note_all(&format!(
+                "the files have more than {EXTENTS_MAX} extents: the rest of them are stored beside \
+                 the disk once more, and nothing that was swapped out is left out"
+            ));
+        }
+        // An extent that is not remembered could be in what was swapped out.
+        match gathered.is_hibernated || room.is_full {
             true => gathered.swapped.clear(),
             false => swapped_out.into_iter().for_each(|(disk, range)| {
                 gathered.maps[disk].zeros.push(range);
             }),
         }
         for (disk, map) in disks.iter().zip(&mut gathered.maps) {
-            map.extents.sort_unstable();
+            map.tidy();
             if !stored.keep_free {
                 map.zeros.extend(holes_of(disk));
             }
@@ -131,26 +140,32 @@ impl Gathering<'_, '_> {
             let on_volume = swapped.into_iter().map(|file| ((volume, file.inode), file.free));
             self.gathered.swapped.extend(on_volume);
         }
-        let used = self.walk(number, &*files, before, tally, cancel)?;
-        let why = self.free(volume, &*files, &used);
+        let (mut free, why) = match self.free(volume, &*files) {
+            Ok(free) => (free, None),
+            Err(why) => (None, Some(why)),
+        };
+        self.walk(number, &*files, before, free.as_mut(), tally, cancel)?;
+        for range in free.iter().flat_map(FreeMap::ranges) {
+            place(volume, range, &mut |disk, range| self.gathered.maps[disk].zeros.push(range));
+        }
         if let Some(why) = why.or_else(|| seen_as_it_is(files.facts().state)) {
             tally.note(&path, &why);
         }
         Ok(())
     }
 
-    /// Finds the extents of all files; returns those on the volume, by place.
+    /// Finds the extents of all files, which are not free.
     fn walk(
         &mut self,
         number: usize,
         files: &dyn FileSystem,
         before: Option<&Recipe>,
+        mut free: Option<&mut FreeMap>,
         tally: &mut Tally<'_>,
         cancel: &Cancel,
-    ) -> Result<Vec<Range<u64>>, EngineError> {
+    ) -> Result<(), EngineError> {
         let volume = u32::try_from(number).unwrap_or(u32::MAX);
         let mut parents: Vec<ParentDirectory<'_>> = Vec::new();
-        let mut used = Vec::new();
         let mut linked = HashSet::new();
         for found in Walk::new(files) {
             cancel.check()?;
@@ -176,11 +191,11 @@ impl Gathering<'_, '_> {
                     let directory = parents.last_mut();
                     let earlier = directory.and_then(|above| above.find(&name, tally.monitor));
                     self.note_changed((volume, inode), &node, earlier.map(|found| found.entry()));
-                    self.extents((volume, inode), files, &mut used);
+                    self.extents((volume, inode), files, free.as_deref_mut());
                 }
             }
         }
-        Ok(used)
+        Ok(())
     }
 
     /// Remembers what a file was in the parent, if it has changed since.
@@ -194,10 +209,16 @@ impl Gathering<'_, '_> {
         }
     }
 
-    fn extents(&mut self, file: FileOnVolume, files: &dyn FileSystem, used: &mut Vec<Range<u64>>) {
+    fn extents(
+        &mut self,
+        file: FileOnVolume,
+        files: &dyn FileSystem,
+        mut free: Option<&mut FreeMap>,
+    ) {
         let Mapped { volume, .. } = &self.mapped[file.0 as usize];
         let swapped = self.gathered.swapped.get(&file).cloned().unwrap_or_default();
         let (maps, swapped_out) = (&mut self.gathered.maps, &mut self.swapped_out);
+        let room = &mut self.room;
         let mut take = |piece: Piece| {
             let end = piece.offset.saturating_add(piece.bytes);
             let out = swapped.start.clamp(piece.offset, end)..swapped.end.clamp(piece.offset, end);
@@ -212,12 +233,14 @@ impl Gathering<'_, '_> {
                 });
             }
             let Source::Volume(start) = piece.source else { return ControlFlow::Continue(()) };
-            used.push(start..start.saturating_add(piece.bytes));
+            if let Some(free) = &mut free {
+                free.keep(start..start.saturating_add(piece.bytes));
+            }
             for part in [piece.offset..out.start, out.end..end] {
                 let mut file_offset = part.start;
                 place(volume, on_volume(start, &part), &mut |disk, range| {
                     let (start, bytes) = (range.start, range.end - range.start);
-                    maps[disk].extents.push(Extent { start, bytes, file, file_offset });
+                    room.put(maps, disk, Extent { start, bytes, file, file_offset });
                     file_offset += bytes;
                 });
             }
@@ -227,28 +250,19 @@ impl Gathering<'_, '_> {
         let _ = files.pieces(file.1, 0..u64::MAX, &mut take);
     }
 
-    /// Notes what nothing needs. Returns why nothing is free, if that is worth a word.
-    fn free(
-        &mut self,
-        volume: &Volume,
-        files: &dyn FileSystem,
-        used: &[Range<u64>],
-    ) -> Option<String> {
+    /// What the file system says that nothing needs, if that counts; or why it does not, if that is
+    /// worth a word.
+    fn free(&self, volume: &Volume, files: &dyn FileSystem) -> Result<Option<FreeMap>, String> {
         if self.stored.keep_free || !files.facts().state.is_trusted() {
-            return None;
+            return Ok(None);
         }
         if volume.is_shared {
-            return Some("it may be shared with other volumes: none of it counts as free".into());
+            return Err("it may be shared with other volumes: none of it counts as free".into());
         }
-        let mut free = match files.free() {
-            Ok(free) => free,
-            Err(error) => return Some(format!("none of it counts as free: {error}")),
-        };
-        used.iter().for_each(|range| free.keep(range.clone()));
-        for range in free.ranges() {
-            place(volume, range, &mut |disk, range| self.gathered.maps[disk].zeros.push(range));
+        match files.free() {
+            Ok(free) => Ok(Some(free)),
+            Err(error) => Err(format!("none of it counts as free: {error}")),
         }
-        None
     }
 }
 

@@ -161,6 +161,9 @@ mod tests {
             }
             map.extents.sort_unstable();
             map.zeros.sort_unstable_by_key(|range| range.start);
+            let plan: Vec<Segment> = Plan::new(&map, size).collect();
+            map.tidy();
+            assert_eq!(Plan::new(&map, size).collect::<Vec<_>>(), plan, "seed {seed}");
             for extent in map.extents.iter().rev() {
                 for byte in extent.start..(extent.start + extent.bytes).min(size) {
                     files[byte as usize] =
