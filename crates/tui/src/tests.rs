@@ -126,6 +126,7 @@ fn snapshot(number: u8) -> SnapshotRow {
         program: "strongroom".to_owned(),
         origin: None,
         guarantee: None,
+        lists_trusted: false,
         features: Vec::new(),
         seen: 0,
     };
