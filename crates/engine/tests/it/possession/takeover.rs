@@ -169,7 +169,7 @@ fn what_comes_back_counts_before_what_was_rescued_without_a_proof() {
                 keys.domain.id = arena.domain;
             } else {
                 // Its summary does not open, either.
-                keys.domain.summary_key = world.open().write_keys().domain.summary_key.clone();
+                keys.domain.summary_key = world.open().write_keys().domain.summary_key;
             }
             plant_over(&keys, world, (arena, 7), Planted::Honest, None);
         }
