@@ -151,7 +151,7 @@ fn nothing_is_free_where_a_volume_has_shadow_copies() {
     run("truncate", &["-s", "8M", name]);
     run("mkfs.ntfs", &["-q", "-F", name]);
     let ntfs = std::fs::read(&path).unwrap();
-    let id = 0x6b87_0838_76c1_484e_b7ae_0404_6e6c_c752_u128.to_be_bytes();
+    let id = *b"\x6b\x87\x08\x38\x76\xc1\x48\x4e\xb7\xae\x04\x04\x6e\x6c\xc7\x52";
     let mut volume = with(&ntfs, 0x1e00, &id);
     assert!(open(&volume).unwrap().unwrap().free().unwrap().bytes() > 1 << 20);
     volume.changes.push((0x1e00 + 50, 0x11));
