@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use strongroom_disk::{Format, ImageOptions, OpenedImage, open_image};
+use strongroom_disk::{Format, ImageOptions, OpenedImage, UnknownFormat, open_image};
 use strongroom_engine::Disk;
 
 use crate::context::Context;
@@ -76,11 +76,26 @@ struct ImagesArgs {
     /// [names otherwise: disk0, disk1, …]
     #[arg(value_name = "[NAME=]IMAGE", required = true)]
     images: Vec<OsString>,
-    /// Their format: raw, qcow2, vmdk, vhdx or vhd [default: as they begin; but the guest of a raw
-    /// disk can make it begin as it likes, so an image that needs other files is opened only if its
-    /// format is named]
-    #[arg(long, value_name = "FORMAT")]
-    format: Option<Format>,
+    /// Their format: raw, qcow2, vmdk, vhdx or vhd, or that of one of them: `vda=qcow2` [default: as
+    /// they begin; but the guest of a raw disk can make it begin as it likes, so an image that needs
+    /// other files is opened only if its format is named]
+    #[arg(long = "format", value_name = "[NAME=]FORMAT", value_parser = parse_disk_format)]
+    formats: Vec<DiskFormat>,
+}
+
+/// The format of all disks, or of one.
+#[derive(Debug, Clone)]
+struct DiskFormat {
+    disk: Option<String>,
+    format: Format,
+}
+
+fn parse_disk_format(text: &str) -> Result<DiskFormat, UnknownFormat> {
+    let (disk, format) = match text.rsplit_once('=') {
+        Some((disk, format)) => (Some(disk.to_owned()), format),
+        None => (None, text),
+    };
+    Ok(DiskFormat { disk, format: format.parse()? })
 }
 
 /// A disk, and where its image is.
@@ -92,15 +107,26 @@ struct OpenedDisk {
 
 impl ImagesArgs {
     fn open(&self) -> Result<Vec<OpenedDisk>, CliError> {
-        self.images.iter().enumerate().map(|(number, text)| self.open_one(number, text)).collect()
+        let name_of = |(number, text): (usize, &OsString)| {
+            let DiskArg { name, path } = DiskArg::parse(text);
+            (name.unwrap_or_else(|| format!("disk{number}")), path)
+        };
+        let disks: Vec<(String, PathBuf)> = self.images.iter().enumerate().map(name_of).collect();
+        let mut named = self.formats.iter().filter_map(|format| format.disk.as_ref());
+        if let Some(name) = named.find(|name| disks.iter().all(|(disk, _)| disk != *name)) {
+            let message = format!("--format names the disk {name}, and there is none of that name");
+            let hint = "name the disk before its image as well: `vda=disk.qcow2`";
+            return Err(CliError::new(Exit::Usage, message, hint));
+        }
+        disks.into_iter().map(|(name, path)| self.open_one(name, path)).collect()
     }
 
-    fn open_one(&self, number: usize, text: &OsStr) -> Result<OpenedDisk, CliError> {
-        let DiskArg { name, path } = DiskArg::parse(text);
-        let options = ImageOptions { format: self.format, ..ImageOptions::default() };
-        let OpenedImage { image, format } = open_image(&path, options)
-            .map_err(|error| CliError::new(Exit::Failed, error.to_string(), HINT))?;
-        let name = name.unwrap_or_else(|| format!("disk{number}"));
+    fn open_one(&self, name: String, path: PathBuf) -> Result<OpenedDisk, CliError> {
+        let of = |disk: Option<&str>| self.formats.iter().rfind(|it| it.disk.as_deref() == disk);
+        let format = of(Some(&name)).or_else(|| of(None)).map(|named| named.format);
+        let OpenedImage { image, format } =
+            open_image(&path, ImageOptions { format, ..ImageOptions::default() })
+                .map_err(|error| CliError::new(Exit::Failed, error.to_string(), HINT))?;
         Ok(OpenedDisk { disk: Disk::new(name, image), path, format })
     }
 }

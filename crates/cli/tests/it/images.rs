@@ -127,6 +127,18 @@ fn images_in_qcow2_are_read_and_made() {
     world.run(["image", "show", &qcow2, "--format", "raw"]).exits(0).says("disk (raw)");
     world.run(["image", "show", &raw, "--format", "qcow2"]).exits(1).warns("real format");
     world.run(["image", "show", &raw, "--format", "qcow3"]).exits(2).warns("name raw, qcow2");
+    // Beside a raw disk one whose image needs another file.
+    let overlay = world.path("overlay.qcow2").display().to_string();
+    tool("qemu-img", &["create", "-q", "-f", "qcow2", "-b", &raw, "-F", "raw", &overlay]);
+    let disks = [format!("vda={raw}"), format!("vdb={overlay}")];
+    let show = |more: &[&str]| {
+        let words = ["image", "show", &disks[0], &disks[1]];
+        world.run([&words[..], more].concat())
+    };
+    show(&[]).exits(1).warns("--format qcow2");
+    show(&["--format", "vdb=qcow2"]).exits(0).says("disk (raw)").says("disk (qcow2)");
+    show(&["--format", "qcow2", "--format", "vda=raw"]).exits(0).says("disk (qcow2)");
+    show(&["--format", "vdc=qcow2"]).exits(2).warns("names the disk vdc");
 }
 
 #[test]

@@ -120,7 +120,8 @@ pub enum ImageError {
     #[error(
         "{} looks like an image in the format {format} and refers to {reference}, which is not \
          opened: the guest of a raw disk can make it look so; if {format} is its real format, name \
-         it with `--format {format}`, otherwise `--format raw`",
+         it with `--format {format}` (of one disk of several with `--format NAME={format}`), otherwise \
+         `--format raw`",
         path.display()
     )]
     FormatNotNamed {
