@@ -51,8 +51,8 @@ impl KnownNames {
 pub struct Generations {
     /// Those of the domain that the arena is of, ascending. Their slots together are the arena's.
     pub genuine: Vec<ListedArena>,
-    /// Those of other domains, and further ones of its own domain that the owner has not made: their
-    /// makers had no right to make them.
+    /// Generations of other domains, and further ones of its own domain that the owner has not made:
+    /// their makers had no right to make them.
     pub planted: Vec<ListedArena>,
     /// Those of several domains, if it is not known of which the arena is.
     pub undecided: Vec<ListedArena>,

@@ -127,9 +127,9 @@ pub enum ImageError {
     FormatNotNamed {
         /// The image.
         path: PathBuf,
-        /// What it looks like.
+        /// The format that it seems to have.
         format: Format,
-        /// What it names.
+        /// The file that it names.
         reference: String,
     },
     /// A file that an image needs cannot be opened.

@@ -37,7 +37,7 @@ pub struct OpenedImage {
 ///
 /// # Errors
 ///
-/// It cannot be read, or is an image that is damaged, lacks another file, or needs what we lack; or
+/// The image cannot be read, or is one that is damaged, lacks another file, or needs what we lack; or
 /// it refers to another file and its format was not named.
 pub fn open_image(path: &Path, options: ImageOptions) -> Result<OpenedImage, ImageError> {
     let file = RawImage::open(path).map_err(|error| ImageError::io(path, error))?;

@@ -40,9 +40,9 @@ impl Version {
 /// Which attributes of root this backup sees, and its parent saw.
 #[derive(Debug, Clone, Copy)]
 pub struct Trusted {
-    /// They are listed to this thread.
+    /// Whether they are listed to this thread.
     pub are_listed: bool,
-    /// They were not listed when the parent was made, and are now.
+    /// Whether they were not listed when the parent was made, and are now.
     pub are_new: bool,
 }
 

@@ -6,7 +6,7 @@ use strongroom_source::{DirectoryId, TargetError};
 
 use super::Run;
 
-/// What exists in a directory of the target.
+/// The names that exist in a directory of the target.
 pub enum Names {
     Known(HashSet<Vec<u8>>),
     /// It cannot be listed: any name may exist.

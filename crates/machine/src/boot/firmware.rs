@@ -32,7 +32,7 @@ pub enum FirmwareError {
     OtherFile {
         /// Its name beside the description.
         name: String,
-        /// What it names.
+        /// The file that it names.
         reference: String,
     },
     /// It cannot be read as the image that it is called.

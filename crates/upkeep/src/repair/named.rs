@@ -122,15 +122,14 @@ impl Search<'_> {
                 Ok(slots)
             };
         let genuine = slots(&sorted.genuine)?;
+        let held: BTreeSet<u32> = genuine.iter().map(|(slot, _)| *slot).collect();
         for (slot, fingerprint) in slots(&sorted.planted)? {
             if genuine.contains(&(slot, fingerprint)) {
                 continue;
             }
             let place = Location { arena: id, slot };
             self.wanted.entry(place).or_default().insert(fingerprint);
-            let all = Fingerprint::ZERO..=Fingerprint([u8::MAX; Fingerprint::BYTES]);
-            let mut there = genuine.range((slot, *all.start())..=(slot, *all.end()));
-            if !sorted.is_contested && there.next().is_some() {
+            if !sorted.is_contested && held.contains(&slot) {
                 self.held.insert(place);
             }
         }

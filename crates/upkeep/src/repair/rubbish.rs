@@ -175,8 +175,9 @@ pub(super) fn take_arenas_away(
     let listed = ListedArenas::list(repository.backend())?;
     let lost: Vec<_> = outcome.lost.iter().filter_map(ArenaName::of).collect();
     for arena in lost {
-        // The collection finds the arena in another generation.
-        if is_condemned(arena) && !has_another(reader, &listed, arena)? {
+        let is_alone = !has_another(reader, &listed, arena)?;
+        // Otherwise the collection finds the arena in another generation.
+        if is_condemned(arena) && is_alone {
             continue;
         }
         let name = arena.object();
@@ -194,7 +195,6 @@ pub(super) fn take_arenas_away(
         // Snapshots that lack nothing may read what is left of it: it was not rescued, for some reason.
         let Some(object) = bytes_given(repository, &name)? else { continue };
         let is_read = reader.store().open_arena_in(arena, &object).is_ok();
-        let is_alone = !has_another(reader, &listed, arena)?;
         let is_copy = is_copy_of_another(repository, &name, &object)?;
         if is_read || (is_alone && !is_copy && holds_something(reader.store(), arena, &object)) {
             continue;
