@@ -6,7 +6,7 @@ use std::sync::Arc;
 use strongroom_arena::ArenaError;
 use strongroom_arena::envelope::EnvelopeError;
 use strongroom_backend::{BackendError, ObjectName, Withheld};
-use strongroom_base::{Cancelled, Fingerprint, Location, ParseIdError, SnapshotId};
+use strongroom_base::{ArenaId, Cancelled, Fingerprint, Location, ParseIdError, SnapshotId};
 use strongroom_catalog::{CatalogError, FormatError, SnapshotHead, TreeWriteError};
 use strongroom_chunk::delta::DeltaError;
 use strongroom_index::IndexError;
@@ -218,6 +218,8 @@ pub enum RepositoryError {
         chunks: u64,
         /// Where the first of them is.
         place: Location,
+        /// Where it is too, but one generation of that arena has it, and another does not.
+        doubtful: Option<ArenaId>,
     },
     /// A second reckoning found that a snapshot which was stored again differs from the first.
     #[error(

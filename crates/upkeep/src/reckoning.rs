@@ -218,6 +218,7 @@ fn judge(
         return Ok(());
     }
     let mut going: HashMap<Fingerprint, Location> = HashMap::new();
+    let mut doubtful: HashMap<Fingerprint, ArenaId> = HashMap::new();
     remains::each_slot(repository, reader, cancel, |name, slot, entry| {
         let place = Location { arena: name.id, slot };
         let fingerprint = reader.naming().name_in(place, entry.fingerprint);
@@ -228,6 +229,8 @@ fn judge(
             if remains.is_in_all(place) {
                 absent.remove(&fingerprint);
                 going.remove(&fingerprint);
+            } else {
+                doubtful.insert(fingerprint, name.id);
             }
             return;
         }
@@ -236,13 +239,14 @@ fn judge(
             going.insert(fingerprint, place);
         }
     })?;
-    let needed = |(fingerprint, place): (&Fingerprint, &Location)| {
-        absent.get(fingerprint).map(|absent| (*place, absent.snapshot))
-    };
-    let lost: Vec<(Location, SnapshotId)> = going.iter().filter_map(needed).collect();
-    if let Some((place, snapshot)) = lost.iter().min_by_key(|(place, _)| *place) {
-        let (place, snapshot, chunks) = (*place, *snapshot, lost.len() as u64);
-        return Err(RepositoryError::Miscounted { snapshot, chunks, place });
+    going.retain(|fingerprint, _| absent.contains_key(fingerprint));
+    if let Some((fingerprint, place)) = going.iter().min_by_key(|(_, place)| **place) {
+        return Err(RepositoryError::Miscounted {
+            snapshot: absent[fingerprint].snapshot,
+            chunks: going.len() as u64,
+            place: *place,
+            doubtful: doubtful.get(fingerprint).copied(),
+        });
     }
     // They were lost before. An arena that cannot be read may have them, and needs its bases.
     match remains.unreadable().min() {

@@ -20,10 +20,11 @@ use strongroom_repository::{
 };
 use strongroom_testkit::damage::Objects;
 use strongroom_testkit::tree::{TreeOptions, grow, mutate};
-use strongroom_testkit::{CallKind, Image, RecordingBackend};
+use strongroom_testkit::{CallKind, Image, Listener, RecordingBackend};
 use strongroom_upkeep::{
-    Later, MirrorPlan, PruneOutcome, VerifyDepth, defragment, forget, mirror, plan_recovery,
-    plan_repair, prune, prune_later, remember, repair, replicate, undo_prune, verify,
+    Later, MirrorPlan, PruneOutcome, VerifyDepth, defragment, forget, mirror, plan_mirror,
+    plan_recovery, plan_repair, prune, prune_later, remember, repair, replicate, undo_prune,
+    verify,
 };
 
 use crate::world::{ALL, World};
@@ -327,6 +328,54 @@ fn a_mirror_removes_nothing_that_a_snapshot_needs() {
         let error = mirror(&repository, &target, &plan, &Silent, &Cancel::new()).unwrap_err();
         assert!(matches!(error, RepositoryError::NotMirrored { .. }), "{error}");
         assert_eq!(before, memory.snapshot(), "nothing was removed");
+    }
+}
+
+/// Two copies that were pruned apart: one without an arena, the other without its chunks in a second arena,
+/// which has one generation of each now. Else a mirror removes what it would.
+#[test]
+fn a_mirror_keeps_an_arena_if_the_rest_is_in_one_generation_of_two() {
+    let world = World::new(12);
+    let first = world.backup().snapshot.id;
+    let image = world.image();
+    let once = world.objects.snapshot();
+    let data = |name: &ArenaName| ArenaContent::of(name.id) == ArenaContent::Data;
+    let one = once.keys().filter_map(ArenaName::of).find(data).unwrap();
+    world.objects.remove(&one.object()).unwrap();
+    let second = world.backup().snapshot.id;
+    world.objects.create(&one.object(), &once[&one.object()]).unwrap();
+    let both = world.objects.snapshot();
+    let is_new = |name: &ArenaName| data(name) && !once.contains_key(&name.object());
+    let again = both.keys().filter_map(ArenaName::of).find(is_new).unwrap();
+
+    let slot = ArenaSlots::of([0]);
+    let (_, rewritten) = carry_out(&world, &both, SlotSets(BTreeMap::from([(again.id, slot)])));
+    let later = rewritten.into_iter().filter(|(name, _)| !both.contains_key(name));
+    let later: Objects = later
+        .filter(|(name, _)| ArenaName::of(name).is_some_and(|name| name.id == again.id))
+        .collect();
+    assert_eq!(later.len(), 1, "another generation");
+    let whole = SlotSets(BTreeMap::from([(one.id, ArenaSlots::All)]));
+    let (outcome, mut without) = carry_out(&world, &both, whole);
+    assert_eq!(outcome.unwrap(), 0);
+    assert!(!without.contains_key(&one.object()), "all of it is stored again");
+    without.extend(later.clone());
+    let repository = world.open_objects(&without).unwrap();
+    let memory = Arc::new(MemoryBackend::from_snapshot(both.into_iter().chain(later).collect()));
+    let target: Arc<dyn Backend> = memory.clone();
+
+    replicate(repository.backend(), &*target, &Silent, &Cancel::new()).unwrap();
+    let listener = Listener::new();
+    let plan = plan_mirror(&repository, &target).unwrap();
+    assert!(plan.remove.iter().any(|info| info.name == one.object()));
+    mirror(&repository, &target, &plan, &listener, &Cancel::new()).unwrap();
+    let said = listener.problems();
+    assert!(said.iter().any(|said| said.message.contains(&one.id.to_string())), "{said:?}");
+    let there = memory.snapshot();
+    assert!(there.contains_key(&one.object()), "what is doubtful is no reason to remove it");
+    let replica = world.open_objects(&there).unwrap();
+    for id in [first, second] {
+        world.assert_holds(&replica, id, &image, "after the mirror");
     }
 }
 

@@ -15,7 +15,7 @@ use strongroom_arena::{
     ARENAS_FOLDER, ArenaName, ArenaStore, CacheLimits, ListedArena, ListedArenas,
 };
 use strongroom_backend::{Backend, ObjectInfo, ObjectName, Removal, remove_object};
-use strongroom_base::{ArenaId, Cancel, Monitor, Progress, SnapshotId};
+use strongroom_base::{ArenaId, Cancel, Monitor, Problem, Progress, Severity, SnapshotId};
 use strongroom_repository::objects::{
     COLLECTIONS_FOLDER, FORGOTTEN_FOLDER, REMARKS_FOLDER, SESSIONS_FOLDER, SNAPSHOTS_FOLDER,
 };
@@ -139,34 +139,16 @@ pub fn mirror(
     if let Some(what) = failed {
         return Err(RepositoryError::NotMirrored { place: target.describe(), what });
     }
-    if !plan.remove.is_empty() {
-        let reckoned = reckon_in(&repository.copy_in(place.clone()), plan, monitor, cancel);
-        match reckoned {
-            Err(RepositoryError::Miscounted { snapshot, place: at, .. })
-                if is_lost_here(&Collections::read(repository)?, snapshot, at.arena) =>
-            {
-                let what = format!(
-                    "the repository lacks what snapshot {} needs of arena {}; `strongroom repair \
-                     --from` this replica brings it back",
-                    snapshot.short(),
-                    at.arena
-                );
-                return Err(RepositoryError::NotMirrored { place: target.describe(), what });
-            }
-            other => other?,
-        }
-    }
+    let remove = reckoned(repository, place, plan.remove.clone(), monitor, cancel)?;
     let mut outcome = MirrorOutcome::default();
-    let mut progress =
-        Progress { files_total: Some(plan.remove.len() as u64), ..Progress::default() };
+    let mut progress = Progress { files_total: Some(remove.len() as u64), ..Progress::default() };
     // Snapshots go before what they need.
-    let is_arena = |info: &&ObjectInfo| info.name.folder() == ARENAS_FOLDER;
-    let (arenas, others): (Vec<_>, Vec<_>) = plan.remove.iter().partition(is_arena);
+    let is_arena = |info: &ObjectInfo| info.name.folder() == ARENAS_FOLDER;
+    let (arenas, others): (Vec<_>, Vec<_>) = remove.into_iter().partition(is_arena);
     let remove = |info: &ObjectInfo| -> Result<bool, RepositoryError> {
         Ok(remove_object(target, &info.name)? == Removal::Removed)
     };
     for objects in [others, arenas] {
-        let objects: Vec<ObjectInfo> = objects.into_iter().cloned().collect();
         each_in_flight(&objects, flight, cancel, &remove, &mut |info, was_there| {
             outcome.removed += u64::from(was_there);
             outcome.removed_bytes += if was_there { info.bytes } else { 0 };
@@ -175,6 +157,46 @@ pub fn mirror(
         })?;
     }
     Ok(outcome)
+}
+
+/// What of this may go, because the snapshots that stay in a replica need nothing of it. An arena stays if
+/// of what a snapshot needs of it all else is in generations that others of their arenas lack: which of two
+/// histories counts is not for a mirror to say.
+fn reckoned(
+    repository: &Repository,
+    place: &Arc<dyn Backend>,
+    mut remove: Vec<ObjectInfo>,
+    monitor: &dyn Monitor,
+    cancel: &Cancel,
+) -> Result<Vec<ObjectInfo>, RepositoryError> {
+    let replica = repository.copy_in(place.clone());
+    while !remove.is_empty() {
+        let error = match reckon_in(&replica, &remove, monitor, cancel) {
+            Ok(()) => break,
+            Err(error) => error,
+        };
+        let RepositoryError::Miscounted { snapshot, place: at, doubtful, .. } = error else {
+            return Err(error);
+        };
+        let (needed_by, arena) = (snapshot.short(), at.arena);
+        if is_lost_here(&Collections::read(repository)?, snapshot, arena) {
+            let what = format!(
+                "the repository lacks what snapshot {needed_by} needs of arena {arena}; \
+                 `strongroom repair --from` this replica brings it back",
+            );
+            return Err(RepositoryError::NotMirrored { place: place.describe(), what });
+        }
+        let goes =
+            |info: &ObjectInfo| ArenaName::of(&info.name).is_some_and(|name| name.id == arena);
+        let Some(other) = doubtful.filter(|_| remove.iter().any(goes)) else { return Err(error) };
+        remove.retain(|info| !goes(info));
+        let message = format!(
+            "arena {arena} stays there, because what snapshot {needed_by} needs of it is else only in \
+             one generation of arena {other}, and another lacks it"
+        );
+        monitor.problem(Problem { severity: Severity::Note, path: None, message: &message });
+    }
+    Ok(remove)
 }
 
 /// Whether what a snapshot needs of an arena is lost in the repository, which is no reason to remove it from
@@ -186,13 +208,13 @@ fn is_lost_here(collections: &Collections, snapshot: SnapshotId, arena: ArenaId)
 /// Reckons that the snapshots that stay in a replica need nothing of what goes.
 fn reckon_in(
     replica: &Repository,
-    plan: &MirrorPlan,
+    remove: &[ObjectInfo],
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<(), RepositoryError> {
     let arenas: HashSet<ArenaName> =
-        plan.remove.iter().filter_map(|info| ArenaName::of(&info.name)).collect();
-    let snapshots = plan.remove.iter().filter(|info| info.name.folder() == SNAPSHOTS_FOLDER);
+        remove.iter().filter_map(|info| ArenaName::of(&info.name)).collect();
+    let snapshots = remove.iter().filter(|info| info.name.folder() == SNAPSHOTS_FOLDER);
     let condemned = Condemned {
         snapshots: snapshots.filter_map(|info| info.name.file().parse().ok()).collect(),
         slots: &SlotSets::default(),

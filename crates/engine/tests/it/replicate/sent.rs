@@ -137,14 +137,15 @@ fn a_place_that_does_not_keep_what_it_takes_is_named() {
     let (world, _) = history(662);
     let first = |kind| {
         let target = Arc::new(MemoryBackend::new());
-        let (place, done) = (target.clone(), AtomicBool::new(false));
+        // Several objects are on their way at a time.
+        let (place, done) = (target.clone(), Mutex::new(false));
         let acting = RecordingBackend::acting(target, move |call| {
-            let is_asked = call.kind == CallKind::Size && !done.load(Ordering::Relaxed);
-            if !is_asked {
+            let mut done = done.lock().unwrap();
+            if *done || call.kind != CallKind::Size {
                 return;
             }
             let Some((name, object)) = place.snapshot().pop_first() else { return };
-            done.store(true, Ordering::Relaxed);
+            *done = true;
             place.remove(&name).unwrap();
             if kind == "a part" {
                 place.create(&name, &object[1..]).unwrap();
