@@ -40,6 +40,13 @@ pub struct Condemned<'c> {
     pub objects: &'c dyn Fn(ArenaName) -> bool,
 }
 
+impl Condemned<'_> {
+    /// Whether this place goes, of this object of its arena.
+    fn takes(&self, object: ArenaName, place: Location) -> bool {
+        self.slots.contains(place) || (self.objects)(object)
+    }
+}
+
 /// A chunk that a snapshot needs and that is not where the reference to it says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Absent {
@@ -234,8 +241,7 @@ fn judge(
             }
             return;
         }
-        let goes = condemned.slots.contains(place) || (condemned.objects)(name);
-        if goes || remains.is_crippled(place) {
+        if condemned.takes(name, place) || remains.is_crippled(place) {
             going.insert(fingerprint, place);
         }
     })?;

@@ -86,7 +86,7 @@ impl Remains {
             remains.arenas.push((id, remains.bits.len()));
             remains.bits.extend_from_slice(there.as_slots().0);
         }
-        remains.take_out_broken_deltas(&bases, repository, reader, cancel)?;
+        remains.take_out_broken_deltas(&bases, repository, reader, condemned, cancel)?;
         Ok(remains)
     }
 
@@ -97,6 +97,7 @@ impl Remains {
         bases: &Places,
         repository: &Repository,
         reader: &ChunkReader,
+        condemned: &Condemned<'_>,
         cancel: &Cancel,
     ) -> Result<(), RepositoryError> {
         let (mut missing, mut doubtful) = (Places::default(), Places::default());
@@ -114,11 +115,12 @@ impl Remains {
         if missing.is_empty() && doubtful.is_empty() {
             return Ok(());
         }
-        let (mut exist, mut deltas) = (Places::default(), Vec::new());
+        // What else is missing may be there when it is read now: it could not be read before.
+        let (mut going, mut deltas) = (Places::default(), Vec::new());
         each_slot(repository, reader, cancel, |name, slot, entry| {
             let place = Location { arena: name.id, slot };
-            if missing.contains(place) {
-                exist.insert(place);
+            if missing.contains(place) && condemned.takes(name, place) {
+                going.insert(place);
             }
             let lacks = entry.bases.iter().filter(|base| missing.contains(**base));
             deltas.extend(lacks.map(|base| (place, *base)));
@@ -128,7 +130,7 @@ impl Remains {
         })?;
         for (place, base) in deltas {
             self.lacking.insert(base.arena);
-            if exist.contains(base) {
+            if going.contains(base) {
                 self.crippled.insert(place);
             } else if self.why_unread(base.arena).is_some() {
                 self.unsure.insert(place, base.arena);

@@ -1,6 +1,8 @@
 //! The second reckoning where an arena is lost or damaged: what was lost before is no difference, and of what
 //! cannot be read nothing is known.
 
+use strongroom_testkit::{Calls, Fault, FaultKind, FaultPlan, FaultyBackend};
+
 use super::*;
 
 const DAMAGES: [&str; 4] = ["removed", "zeros", "a part of it zeros", "its last bytes cut"];
@@ -81,6 +83,42 @@ fn what_is_damaged_decides_only_about_what_needs_it() {
         }
     }
     assert!(gone > 10 && stopped > 10 && put_off > 10, "{gone} {stopped} {put_off}");
+}
+
+/// An arena that answers later has not been about to go meanwhile, nor has a base in it.
+#[test]
+fn what_cannot_be_read_for_a_while_is_no_fault_of_the_program() {
+    let world = World::bare(7);
+    grow(&world.tree(), 7, SMALL);
+    let mut ids = Vec::new();
+    for version in 0..4 {
+        ids.push(world.backup().snapshot.id);
+        mutate(&world.tree(), version, SMALL);
+    }
+    forget(&world.open(), &ids[..3]).unwrap();
+    let before = world.objects.snapshot();
+    assert!(Slots::of(&world.open()).only_bases > 2);
+    let mut waited = 0;
+    for reads in 1..=4 {
+        for at in 0.. {
+            let calls = Calls::of(&[CallKind::Read]).within("arenas");
+            let fails =
+                |at| Fault { calls: calls.clone(), at, lasting: false, kind: FaultKind::Zeros };
+            let faults = (at..at + reads).map(fails).collect();
+            let memory = Arc::new(MemoryBackend::from_snapshot(before.clone()));
+            let place = Arc::new(FaultyBackend::new(memory, FaultPlan { faults }));
+            let repository = world.open_over(place.clone()).unwrap();
+            match prune(&repository, &ALL, &Silent, &Cancel::new()) {
+                Err(error @ RepositoryError::Miscounted { .. }) => panic!("read {at}: {error}"),
+                Err(_) => waited += 1,
+                Ok(_) => {}
+            }
+            if place.fired() == 0 {
+                break;
+            }
+        }
+    }
+    assert!(waited > 10, "{waited}");
 }
 
 /// Without the snapshots that are forgotten.
