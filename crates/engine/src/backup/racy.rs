@@ -27,11 +27,12 @@ pub struct RacyTimes {
 }
 
 impl RacyTimes {
-    /// Those of a snapshot.
+    /// Those of a snapshot. The clock may have been set back while it was made.
     pub fn of(parent: &Snapshot) -> Self {
+        let (one, other) = (parent.started, parent.ended);
         Self {
-            from: Timestamp(parent.started.0.saturating_sub(UNSEEN_NS)),
-            to: Timestamp(parent.ended.0.saturating_add(SKEW_NS)),
+            from: Timestamp(one.min(other).0.saturating_sub(UNSEEN_NS)),
+            to: Timestamp(one.max(other).0.saturating_add(SKEW_NS)),
         }
     }
 
@@ -52,13 +53,23 @@ mod tests {
 
     #[test]
     fn a_change_shortly_before_the_backup_or_during_it_is_no_proof() {
-        let (started, ended) = (Timestamp(100 * SECOND), Timestamp(200 * SECOND));
-        let racy = RacyTimes::of(&Snapshot { started, ended, ..Snapshot::empty(SnapshotId::ZERO) });
         let file = |mtime, ctime| Metadata {
             mtime: Timestamp(mtime * SECOND),
             ctime: Timestamp(ctime * SECOND),
             ..Metadata::default()
         };
+        let racy_of = |started, ended| {
+            let (started, ended) = (Timestamp(started * SECOND), Timestamp(ended * SECOND));
+            RacyTimes::of(&Snapshot { started, ended, ..Snapshot::empty(SnapshotId::ZERO) })
+        };
+        let set_back = racy_of(200_000, 100);
+        for second in [40, 100, 150_000, 200_000] {
+            assert!(
+                set_back.may_hide_a_change(&file(0, second)),
+                "{second}: the clock was set back"
+            );
+        }
+        let racy = racy_of(100, 200);
         for (second, is_racy) in
             [(39, false), (40, true), (100, true), (150, true), (300, true), (200_000, false)]
         {

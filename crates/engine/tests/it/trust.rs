@@ -350,6 +350,35 @@ fn a_chunk_that_is_not_what_it_says_heals() {
     }
 }
 
+/// A rewriting opens blocks and compares no fingerprint: what was wrong before is wrong in the next generation.
+#[test]
+fn a_chunk_that_was_found_wrong_is_so_after_a_rewriting() {
+    let world = World::bare(198).with_cache();
+    let repository = world.open();
+    let (victim, other, unneeded) = (noise(1, 3000), noise(2, 3000), noise(3, 3000));
+    let mut flipped = victim.clone();
+    flipped[1500] ^= 1;
+    let chunks: [(&[u8], &[u8]); 3] =
+        [(&victim, &flipped), (&other, &other), (&unneeded, &unneeded)];
+    let (name, object) = arena_of(&repository, &chunks, 0);
+    world.objects.create(&name, &object).unwrap();
+    world.write("victim", &victim);
+    world.write("other", &other);
+    let first = world.backup();
+    assert_eq!(first.written.data_chunks_new, 0, "all is believed to be there");
+    assert!(!check_all(&repository).affected.is_empty());
+    let second = world.backup();
+    assert_eq!(second.written.data_chunks_new, 1, "it is stored again");
+    let outcome = prune(&repository, &ALL, &Silent, &Cancel::new()).unwrap();
+    assert!(outcome.carried.arenas_rewritten > 0, "{outcome:?}");
+    fs::rename(world.tree().join("victim"), world.tree().join("under another name")).unwrap();
+    let third = world.backup();
+    assert_eq!(third.written.data_chunks_new, 0, "the good one is known");
+    forget(&repository, &[first.snapshot.id, second.snapshot.id]).unwrap();
+    prune(&repository, &ALL, &Silent, &Cancel::new()).unwrap();
+    world.assert_holds(&world.open(), third.snapshot.id, &world.image(), "the good one is named");
+}
+
 /// Engine 2: what a repair left out of an arena is still in its block, until the arena is rewritten. No
 /// backup makes a delta of it: the file is stored again, and outlives the rewriting.
 #[test]

@@ -220,6 +220,8 @@ impl ChunkIndex {
                 wanted.push(newest);
             }
         }
+        let lost: Vec<Location> = std::mem::take(&mut self.left.lost.slots);
+        let left_out: HashSet<Location> = lost.iter().copied().collect();
         let in_flight = backend.promises().in_flight;
         let open = |newest: &ListedArena| {
             store.trusted_arena(newest.name.id)?;
@@ -234,7 +236,7 @@ impl ChunkIndex {
                 let id = newest.name.id;
                 match opened {
                     Ok((arena, object_bytes)) if arena.trusted => {
-                        match self.cover(&arena, object_bytes, listed, store)? {
+                        match self.cover(&arena, object_bytes, &left_out, listed, store)? {
                             true => refreshed.read += 1,
                             false => refreshed.withheld += 1,
                         }
@@ -257,19 +259,19 @@ impl ChunkIndex {
                 Ok(())
             },
         )?;
-        let lost = std::mem::take(&mut self.left.lost.slots);
         self.withdraw(&lost);
         self.own_from = self.arenas.len();
         reached_if(ARE_COUNTED && self.index.stats().segments > 1, Regime::IndexOfSegments);
         Ok(refreshed)
     }
 
-    /// Adds the chunks of an arena; returns false, and adds nothing, if the place withholds one with
-    /// bases of its deltas: these would be remembered as gone.
+    /// Adds the chunks of an arena, except for those in places that are left out; returns false, and adds
+    /// nothing, if the place withholds one with bases of its deltas: these would be remembered as gone.
     fn cover(
         &mut self,
         arena: &Arena,
         object_bytes: u64,
+        left_out: &HashSet<Location>,
         listed: &ListedArenas,
         store: &ArenaStore,
     ) -> Result<bool, RepositoryError> {
@@ -280,7 +282,10 @@ impl ChunkIndex {
                     Err(RepositoryError::Arena(error)) if self.notes_withheld(arena.id, &error) => {
                         return Ok(false);
                     }
-                    is_usable => usable.push((slot, is_usable?)),
+                    is_usable => {
+                        let is_left_out = left_out.contains(&Location { arena: arena.id, slot });
+                        usable.push((slot, is_usable? && !is_left_out));
+                    }
                 }
             }
         }

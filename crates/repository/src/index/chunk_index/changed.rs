@@ -1,7 +1,7 @@
 //! What has changed since the index was made, and what it drops because of that.
 
 use strongroom_arena::{ArenaStore, ListedArena, ListedArenas};
-use strongroom_base::Monitor;
+use strongroom_base::{Location, Monitor};
 use strongroom_index::IndexError;
 
 use super::super::arenas::Covered;
@@ -30,6 +30,12 @@ impl ChunkIndex {
                 continue;
             }
             vanished += usize::from(newest.is_none());
+            // A rewriting opens blocks and compares no fingerprint: what was wrong is so in the next generation.
+            if newest.is_some() {
+                let wrong = self.orphans.iter().filter(|(of, _)| *of == ordinal);
+                let places = wrong.map(|(_, slot)| Location { arena: covered.id, slot: *slot });
+                self.left.lost.slots.extend(places);
+            }
             self.arenas.update(ordinal, |covered| covered.exists = false);
             changed = true;
         }
