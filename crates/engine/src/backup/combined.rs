@@ -1,6 +1,8 @@
 //! A snapshot of regions that other snapshots have: buckets of many nodes, stored at one instant, of
 //! which each node has committed its own. No byte of them is stored again.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::path::{Path, PathBuf};
 
 use strongroom_arena::CacheLimits;
@@ -77,8 +79,18 @@ fn combine_in_session(
     let regions = files.iter().filter(|file| !is_marks(file));
     let bytes = regions.clone().map(|region| region.content.stream_bytes()).sum();
     let mut tally = Tally::new(monitor, Totals::of(regions.count() as u64, bytes));
-    for StoredRegion { path, content, .. } in files {
-        if !is_whole(content, &reader, &|chunk| writer.is_there(chunk))? {
+    // The new snapshot is the owner's, who reads everything: what a node names in it is looked for where the
+    // node's own snapshot could name it, and nowhere else.
+    let mut readers: HashMap<&str, ChunkReader> = HashMap::new();
+    for StoredRegion { path, content, domain, .. } in files {
+        let own = match readers.entry(domain) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let limits = CacheLimits::default();
+                new.insert(ChunkReader::of_domain(repository, domain, limits)?)
+            }
+        };
+        if !is_whole(content, own, &|chunk| writer.is_there(chunk, own))? {
             return Err(EngineError::PartGone { path: path.clone() });
         }
     }

@@ -19,7 +19,9 @@ use strongroom_engine::{
     DumpPart, EngineError, FindPattern, RestoreOptions, RestorePlace, backup, cat, combine, diff,
     drill, dump, find, region_at, regions_of, restore,
 };
-use strongroom_repository::{ChunkReader, ChunkWriter, Repository, RepositoryError, Session};
+use strongroom_repository::{
+    ChunkReader, ChunkWriter, OwnRecord, Repository, RepositoryError, Session,
+};
 use strongroom_source::TargetOptions;
 use strongroom_upkeep::{VerifyDepth, snapshot_stats, verify};
 
@@ -29,8 +31,13 @@ use crate::world::{World, options, pack};
 const WIDTH: usize = 1024;
 
 /// A snapshot whose root is what `build` stores.
-fn forge(repository: &Repository, build: impl FnOnce(&mut ChunkWriter<'_>) -> Recipe) -> Snapshot {
-    let reader = ChunkReader::of_domain(repository, "", CacheLimits::default()).unwrap();
+/// Commits a snapshot of what is built, with the repository's key.
+pub fn forge(
+    repository: &Repository,
+    build: impl FnOnce(&mut ChunkWriter<'_>) -> Recipe,
+) -> Snapshot {
+    let own = OwnRecord::default();
+    let reader = ChunkReader::for_parents(repository, &own, CacheLimits::default());
     let mut session = Session::begin(repository, "host").unwrap();
     session.sequence = 100;
     let cancel = Cancel::new();
@@ -70,17 +77,17 @@ fn graph(writer: &mut ChunkWriter<'_>, leaf: ChunkRef, depth: u8) -> Recipe {
     Recipe { depth, refs: vec![top] }
 }
 
-fn file(name: &str, content: Recipe) -> Entry {
+pub fn file(name: &str, content: Recipe) -> Entry {
     let metadata = Metadata { size: content.stream_bytes(), links: 1, ..Metadata::default() };
     Entry { name: name.into(), kind: EntryKind::File { content }, metadata }
 }
 
-fn directory(name: &str, tree: Recipe) -> Entry {
+pub fn directory(name: &str, tree: Recipe) -> Entry {
     let kind = EntryKind::Directory { tree, partial: false };
     Entry { name: name.into(), kind, metadata: Metadata::default() }
 }
 
-fn tree(writer: &mut ChunkWriter<'_>, entries: &[Entry]) -> Recipe {
+pub fn tree(writer: &mut ChunkWriter<'_>, entries: &[Entry]) -> Recipe {
     let mut tree = TreeWriter::new();
     for entry in entries {
         tree.push(entry, &mut writer.metadata(None)).unwrap();

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use strongroom_arena::{ArenaContent, ArenaName};
-use strongroom_backend::{Backend, MemoryBackend};
+use strongroom_backend::{Backend, MemoryBackend, ObjectName};
 use strongroom_base::{Cancel, Silent};
 use strongroom_catalog::{Guarantee, Metadata, Snapshot};
 use strongroom_engine::{
@@ -609,4 +609,34 @@ fn what_is_behind_a_lost_node_of_the_parent_keeps_its_place() {
         assert!(found == bytes, "without {name}");
         world.objects = Arc::new(MemoryBackend::from_snapshot(whole.clone()));
     }
+}
+
+/// Memory that equals its snapshot is no reason to free it, if the repository has lost some of that.
+#[test]
+fn what_the_repository_lost_of_a_region_differs_from_it() {
+    let world = World::bare(47);
+    let mut bytes = Random::new(47).noise(20 * CHUNK);
+    store(&world.open(), &[Owned::new(&bytes).at("/region")]);
+    let is_of_data = |name: &ObjectName| {
+        ArenaName::of(name).is_some_and(|name| ArenaContent::of(name.id) == ArenaContent::Data)
+    };
+    let mut first = names_in(&world.objects.snapshot(), "arenas");
+    first.retain(is_of_data);
+    // All but a chunk that has not its turn to be read back: the marks are stored again, and whole.
+    let other = Random::new(48).noise(20 * CHUNK);
+    bytes[..10 * CHUNK].copy_from_slice(&other[..10 * CHUNK]);
+    bytes[11 * CHUNK..].copy_from_slice(&other[11 * CHUNK..]);
+    let second = store(&world.open(), &[Owned::new(&bytes).at("/region")]).backup.snapshot.id;
+    let unchanged = || {
+        let options =
+            BackupOptions { parent: Some(second), dry_run: true, ..backup_options(&["/region"]) };
+        let region = [Owned::new(&bytes).at("/region")];
+        let repository = world.open();
+        let outcome =
+            backup_regions(&repository, &region, plain(), &options, &Silent, &Cancel::new());
+        outcome.unwrap().backup.files_unchanged
+    };
+    assert_eq!(unchanged(), 1);
+    first.iter().for_each(|name| world.objects.remove(name).unwrap());
+    assert_eq!(unchanged(), 0);
 }

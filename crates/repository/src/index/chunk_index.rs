@@ -480,7 +480,8 @@ impl ChunkIndex {
 
     /// Whether the chunk of a reference still exists, also in an arena that is not trusted: what another
     /// domain has stored for itself may be named for it again, and is no worse than its own snapshot. The
-    /// reference may be made up, so the summary is asked, also of an arena that was never rewritten.
+    /// reference may be made up, so the summary is asked, also of an arena that was never rewritten; and of
+    /// another domain's, which `store` does not open.
     pub fn is_there(
         &self,
         fingerprint: &Fingerprint,

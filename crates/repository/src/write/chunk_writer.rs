@@ -352,11 +352,16 @@ impl<'r> ChunkWriter<'r> {
         Ok(is_present)
     }
 
-    /// True if the chunk still exists that a recipe of any domain names, to be named for it again.
-    pub fn is_there(&self, chunk: &ChunkRef) -> Result<bool, RepositoryError> {
-        Ok(self.reader.names_as_here(chunk)
+    /// True if the chunk still exists that a recipe of another domain names, to be named for it again, in an
+    /// arena that `reader`, which is of that domain, may read for it.
+    pub fn is_there(
+        &self,
+        chunk: &ChunkRef,
+        reader: &ChunkReader,
+    ) -> Result<bool, RepositoryError> {
+        Ok(reader.names_as_here(chunk)
             && self.is_usable(chunk.location)
-            && self.index.is_there(&chunk.fingerprint, chunk.location, self.reader.store())?)
+            && self.index.is_there(&chunk.fingerprint, chunk.location, reader.store())?)
     }
 
     /// Which sessions the chunks depend on that were stored or found so far; none if the key can

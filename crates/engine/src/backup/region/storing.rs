@@ -27,6 +27,8 @@ pub struct Storing<'r> {
     pub pages_changed: u64,
     /// Chunks whose marks are what they were and whose bytes are not.
     pub healed: u64,
+    /// Chunks that are what they were, and that the repository has no longer.
+    missing: u64,
 }
 
 impl<'r> Storing<'r> {
@@ -56,13 +58,15 @@ impl<'r> Storing<'r> {
             marks_before: marks,
             pages_changed: 0,
             healed: 0,
+            missing: 0,
         })
     }
 
-    /// Nothing differs from the parent.
+    /// Nothing differs from the parent, and the repository has all of that.
     pub fn is_as_before(&self) -> bool {
         let bytes = self.before.as_ref().map(Recipe::stream_bytes);
-        bytes == Some(self.region.memory.bytes()) && self.pages_changed == 0 && self.healed == 0
+        let is_same = self.pages_changed == 0 && self.healed == 0;
+        bytes == Some(self.region.memory.bytes()) && is_same && self.missing == 0
     }
 
     /// The first reading: what equals the parent is named again, the rest is stored.
@@ -90,8 +94,8 @@ impl<'r> Storing<'r> {
             Ok(records.collect())
         };
         let draft = &self.draft;
-        let (in_place, changed, healed) =
-            (&mut self.in_place, &mut self.pages_changed, &mut self.healed);
+        let (in_place, changed) = (&mut self.in_place, &mut self.pages_changed);
+        let (healed, missing) = (&mut self.healed, &mut self.missing);
         scan.run(&mut job, &mut |start, parts| {
             let mut records = Vec::with_capacity(parts.len());
             let mut at = start;
@@ -102,6 +106,7 @@ impl<'r> Storing<'r> {
                     && !writer.is_present(&before.chunk)?
                 {
                     part.found = scan.read_again(at, part.length)?;
+                    *missing += 1;
                 }
                 *healed += u64::from(matches!(part.found, Found::Data { is_mended: true, .. }));
                 let (length, before) = (part.length, part.before.map(|before| before.marks));

@@ -1,11 +1,13 @@
 //! Regions of several snapshots become one snapshot, and nothing is stored again.
 
+use strongroom_base::keys::TAG_BYTES;
 use strongroom_engine::{CombinedPart, combine};
 
 use strongroom_upkeep::{PruneOptions, forget, prune};
 
 use super::*;
 use crate::domains::put_only;
+use crate::hostile::{directory, file, forge, tree};
 use crate::world::LAPTOP;
 
 const EXACT: Guarantee = Guarantee::new(Guarantee::EXACT, Guarantee::OWNER);
@@ -78,6 +80,31 @@ fn a_part_that_lost_its_chunks_makes_no_snapshot() {
     let error = combined(&repository, &[part(&first, "/file/1")]).unwrap_err();
     assert!(matches!(error, EngineError::PartGone { .. }), "{error}");
     assert_eq!(snapshot_ids(&repository), [first.id]);
+}
+
+/// A node names in its own snapshot what the owner has stored. The owner's snapshot of it would be read
+/// without asking whose that is.
+#[test]
+fn a_part_gives_a_node_nothing_that_others_have_stored() {
+    for world in [World::bare(36), World::by_value(37, TAG_BYTES)] {
+        let node = put_only(&world, "laptop", LAPTOP);
+        let owner = world.open();
+        let bytes = Random::new(36).noise(20 * CHUNK);
+        let first = store(&owner, &[Owned::new(&bytes).at("/secret")]).backup.snapshot;
+        let [secret] = &regions_of(&owner, &first, b"/secret", &Cancel::new()).unwrap()[..] else {
+            panic!("it has one region")
+        };
+        forge(&node, |writer| {
+            let below = tree(writer, &[file("data", secret.content.clone())]);
+            let below = tree(writer, &[directory("1", below)]);
+            tree(writer, &[directory("file", below)])
+        });
+        let snapshots = list_snapshots(&owner).unwrap().snapshots;
+        let forged = snapshots.iter().find(|snapshot| snapshot.id != first.id).unwrap();
+        let error = combined(&owner, &[part(forged, "/file/1")]).unwrap_err();
+        assert!(matches!(error, EngineError::PartGone { .. }), "{error}");
+        assert!(combined(&owner, &[part(&first, "/secret")]).is_ok(), "it is the owner's own");
+    }
 }
 
 /// A node may only store. Its snapshot is named by the owner's, and goes; what it stored stays.
