@@ -266,7 +266,7 @@ class Repository:
                 if snapshot_id not in counted.get(fields.get(14), (snapshot_id,)):
                     raise Damaged(f"its domain {fields[14]} has ended without it")
                 found.append((path.name, fields))
-            except (Damaged, ValueError) as error:
+            except (Damaged, OSError, ValueError) as error:
                 print(f"{path}: {error}", file=sys.stderr)
         return sorted(found, key=order)
 
@@ -342,8 +342,6 @@ class Repository:
         """A chunk of data or metadata, from where its ref says, else from where a summary says."""
         if kind_of(arena) != kind:
             raise Damaged(f"arena {arena.hex()} is of the other kind, data or metadata")
-        if fingerprint is None:
-            return self.chunk_at(self.generation_with(arena, slot).slots.get(slot), arena, slot)
         try:
             return self.chunk_at(fingerprint, arena, slot)
         except (Damaged, OSError):
@@ -351,48 +349,66 @@ class Repository:
                 raise
             return self.chunk_at(fingerprint, *self.index[fingerprint])
 
-    def chunk_at(self, fingerprint: bytes, arena: bytes, slot: int) -> bytes:
-        stored = self.generation_with(arena, slot).chunk(slot)
-        chunk = self.expand(stored) if stored.bases else stored.data
-        found = blake3(chunk, key=self.keys.fingerprint_keys[kind_of(arena)]).digest()
-        if self.by_value:
-            found = found[:8] + bytes(24)
-        if found != fingerprint:
-            raise Damaged(f"slot {slot} of arena {arena.hex()} holds other bytes")
-        return chunk
+    def chunk_at(self, fingerprint: bytes | None, arena: bytes, slot: int) -> bytes:
+        """A chunk in its place: from any generation that counts, for an arena is their union."""
+        return first_of(self.of_generation(found, slot, fingerprint)
+                        for found in self.generations_with(arena, slot))
+
+    def of_generation(self, arena: "Arena", slot: int, fingerprint: bytes | None):
+        """What reads a chunk of one generation and holds it against its name or its tag."""
+        def read() -> bytes:
+            expected = arena.slots[slot] if fingerprint is None else fingerprint
+            stored = arena.chunk(slot)
+            chunk = self.expand(stored) if stored.bases else stored.data
+            found = blake3(chunk, key=self.keys.fingerprint_keys[arena.kind]).digest()
+            if self.by_value:
+                found = found[:8] + bytes(24)
+            if found != expected:
+                raise Damaged(f"slot {slot} of arena {arena.id.hex()} holds other bytes")
+            return chunk
+        return read
 
     def expand(self, delta: "Stored") -> bytes:
         """The chunk that a delta makes of its bases, which are stored whole."""
-        bases = [self.generation_with(arena, slot).chunk(slot) for arena, slot in delta.bases]
+        bases = [first_of(functools.partial(found.chunk, slot)
+                          for found in self.generations_with(arena, slot))
+                 for arena, slot in delta.bases]
         if any(base.bases for base in bases):
             raise Damaged("a delta of a delta")
         return apply_delta(delta.data, b"".join(base.data for base in bases), delta.chunk_bytes)
 
-    def generation_with(self, arena: bytes, slot: int) -> "Arena":
-        """An arena in a generation that has a slot, or in any: it is the union of all."""
-        first, failure = None, Damaged(f"arena {arena.hex()} is missing")
-        for generation in self.order(arena):
-            try:
-                found = self.arena(arena, generation)
-            except (Damaged, OSError) as error:
-                failure = error
-                continue
-            if found.slots.get(slot, bytes(32)) != bytes(32):
-                return found
-            first = first or found
-        if first is None:
-            raise failure
-        return first
-
-    def order(self, arena: bytes) -> list:
-        """The generations of an arena, in the order in which they are tried."""
-        return [0, *sorted(self.generations.get(arena, {0}) - {0}, reverse=True)]
+    def generations_with(self, arena: bytes, slot: int) -> list:
+        """The generations of an arena that count and have a slot."""
+        found = [each for each in self.counting(arena) if any(each.slots.get(slot, b""))]
+        if not found:
+            raise Damaged(f"arena {arena.hex()} has lost slot {slot}")
+        return found
 
     @functools.lru_cache(maxsize=16)
-    def arena(self, arena: bytes, generation: int) -> "Arena":
-        path = self.path / "arenas" / f"{arena.hex()}.{generation}"
-        found = Arena(path, arena, generation, self.keys)
-        if self.only_of not in (None, found.domain):
+    def counting(self, arena: bytes) -> list:
+        """The generations of an arena that count, in the order in which they are tried. Of several
+        some may be planted. Vouchers are not looked at."""
+        found, failure = [], Damaged(f"arena {arena.hex()} is missing")
+        for generation in sorted(self.generations.get(arena, {0}), key=lambda g: (g > 0, -g)):
+            try:
+                path = self.path / "arenas" / f"{arena.hex()}.{generation}"
+                found.append(Arena(path, arena, generation, self.keys))
+            except (Damaged, OSError) as error:
+                failure = error
+        if not found:
+            raise failure
+        if len({each.domain for each in found}) > 1:
+            known = [each for each in found if not any(each.domain)]
+            known += [each for each in found if each.is_marked]
+            known += [each for each in found if each.generation == 0]
+            if not known:
+                raise Damaged(f"arena {arena.hex()} is claimed by several domains")
+            found = [each for each in found if each.domain == known[0].domain]
+        marked = [each for each in found if each.is_marked]
+        first = [each for each in found
+                 if each.generation == 0 and not any(map(each.contradicts, marked))]
+        found = first + marked or found
+        if self.only_of not in (None, found[0].domain):
             raise Damaged(f"arena {arena.hex()} is not of the domain whose snapshot names it")
         return found
 
@@ -402,7 +418,7 @@ class Repository:
         found = {}
         for path in (self.path / "arenas").glob("*.*"):
             arena, generation = path.name.split(".", 1)
-            if generation.isdecimal():
+            if is_id(arena, 16) and generation.isdecimal():
                 found.setdefault(bytes.fromhex(arena), set()).add(int(generation))
         return found
 
@@ -411,13 +427,28 @@ class Repository:
         """Where each chunk is, from the summaries of all arenas that can be read."""
         locations = {}
         for arena in self.generations:
-            for generation in self.order(arena):
-                try:
-                    slots = self.arena(arena, generation).slots
-                    locations |= {name: (arena, slot) for slot, name in slots.items()}
-                except (Damaged, OSError, ValueError):
-                    continue
+            try:
+                for found in self.counting(arena):
+                    locations |= {name: (arena, slot) for slot, name in found.slots.items()}
+            except (Damaged, OSError, ValueError):
+                continue
         return locations
+
+
+def first_of(readers):
+    """The result of the first that succeeds, else the first failure."""
+    failures = []
+    for read in readers:
+        try:
+            return read()
+        except (Damaged, OSError) as error:
+            failures.append(error)
+    raise failures[0]
+
+
+def is_id(name: str, length: int) -> bool:
+    """Whether this is an identifier of so many bytes; what else lies in a folder is ignored."""
+    return len(name) == 2 * length and set(name) <= set("0123456789abcdef")
 
 
 # --- Arenas: arena.md ---------------------------------------------------------------------------
@@ -470,7 +501,13 @@ class Arena:
         summary_start = Header.BYTES + self.HEAD_BYTES
         self.blocks_start = summary_start + summary_bytes
         sealed = read_at(path, summary_start, summary_bytes)
-        self.read_summary(open_summary(sealed, header, domain, keys.summary_key(domain)))
+        summary, mark = open_summary(sealed, header, domain, keys.summary_key(domain))
+        self.generation = generation
+        claim = (arena_id + struct.pack("<I", generation) + header.session
+                 + struct.pack("<Q", header.sequence) + domain + blake3(summary).digest())
+        self.is_marked = generation > 0 and keys.has_signed(
+            b"strongroom v0 arena generation", claim, mark)
+        self.read_summary(summary)
 
     def read_summary(self, summary: bytes):
         magic, _, blocks, slots, _ = struct.unpack_from("<4s4I", summary)
@@ -483,6 +520,17 @@ class Arena:
                    for slot in range(block.first_slot, block.first_slot + block.chunk_count))
         names = (summary[at:at + 32] for at in range(fingerprints, fingerprints + slots * 32, 32))
         self.slots = dict(zip(numbers, names, strict=True))
+
+    def contradicts(self, other: "Arena") -> bool:
+        """Whether a slot has another name there, or is in a block of another number."""
+        def places(arena):
+            return {slot: block.number for block in arena.blocks
+                    for slot in range(block.first_slot, block.first_slot + block.chunk_count)}
+        own, others = places(self), places(other)
+        return any(others.get(slot, number) != number
+                   or any(name := other.slots.get(slot, b"")) and any(self.slots[slot])
+                   and name != self.slots[slot]
+                   for slot, number in own.items())
 
     def chunk(self, slot: int) -> Stored:
         for block in self.blocks:
@@ -558,7 +606,8 @@ def apply_delta(delta: bytes, basis: bytes, chunk_bytes: int) -> bytes:
     return bytes(chunk)
 
 
-def open_summary(sealed: bytes, header: "Header", domain: bytes, summary_key: bytes) -> bytes:
+def open_summary(sealed: bytes, header: "Header", domain: bytes, summary_key: bytes) -> tuple:
+    """The summary, and what may be the owner's mark."""
     context = "strongroom v0 arena summary"
     salt, generation = sealed[:16], struct.pack("<I", header.generation)
     key = derive(context, summary_key + header.id + generation + salt)
@@ -566,7 +615,8 @@ def open_summary(sealed: bytes, header: "Header", domain: bytes, summary_key: by
            + domain + struct.pack("<Q", len(sealed)))
     opened = open_sealed(AESGCM(key), 0, sealed[16:], aad)
     length, compressed_bytes = struct.unpack_from("<II", opened)
-    return decompress(opened[8:8 + compressed_bytes], length)
+    end = 8 + compressed_bytes
+    return decompress(opened[8:end], length), opened[end:end + 64]
 
 
 # --- Keys and seals: keys.md --------------------------------------------------------------------
@@ -602,7 +652,7 @@ class Keys:
         try:
             self.authority.verify(signature, context + b"\0" + message)
             return True
-        except InvalidSignature:
+        except (InvalidSignature, ValueError):
             return False
 
     def open(self, info: bytes, aad: bytes, sealed: bytes) -> bytes:
@@ -636,14 +686,18 @@ def labeled_expand(suite: bytes, prk: bytes, label: bytes, info: bytes, length: 
 def open_slots(folder: Path, passphrase: bytes, repository_id: bytes, config: bytes,
                signature: bytes) -> Keys:
     """The keys, from the first slot that the passphrase opens and whose owner signed the config."""
-    opened = False
-    for name in sorted({path.name.removesuffix(".copy") for path in folder.glob("*")}):
+    opened = may_only_store = False
+    names = {path.name.removesuffix(".copy") for path in folder.glob("*")}
+    # What else lies there, or was put there, keeps nobody from the others.
+    for name in sorted(name for name in names if is_id(name, 8)):
         slot_id = bytes.fromhex(name)
         try:
             body = read_either(folder / name, KEY_SLOT, slot_id.ljust(16, b"\0"))
             cbor = Cbor(body)
             slot, sealed = cbor.value(), bytes(cbor.rest)
             memory_kib, passes, lanes = slot[3]
+            if memory_kib > 1 << 20 or memory_kib * passes > 16 << 20 or lanes > 64:
+                raise Damaged("no slot of ours costs as much")
             kdf = Argon2id(salt=slot[4], length=32, iterations=passes, lanes=lanes,
                            memory_cost=memory_kib)
             key = kdf.derive(passphrase)
@@ -651,14 +705,17 @@ def open_slots(folder: Path, passphrase: bytes, repository_id: bytes, config: by
                 continue
             clear = body[:len(body) - len(sealed)]
             secret = open_sealed(AESGCM(key), 0, sealed, repository_id + slot_id + clear)
-        except (Damaged, OSError):
-            continue
-        if secret[0] != 0:
-            raise Damaged("this passphrase may only store, not read")
-        keys, opened = Keys(secret[1:33], secret[33:]), True
-        if keys.has_signed(b"strongroom v0 configuration", config, signature):
-            return keys
-    raise Damaged("the configuration was not signed by the owner" if opened
+            if secret[0] != 0:
+                may_only_store = True
+                continue
+            keys, opened = Keys(secret[1:33], secret[33:]), True
+            if keys.has_signed(b"strongroom v0 configuration", config, signature):
+                return keys
+        except (Damaged, OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            print(f"{folder / name}: {error!r}", file=sys.stderr)
+    if opened:
+        raise Damaged("the configuration was not signed by the owner")
+    raise Damaged("this passphrase may only store, not read" if may_only_store
                   else "the passphrase opens no key slot")
 
 
@@ -825,6 +882,8 @@ def check(repository) -> int:
                for path in sorted(repository.path.glob(pattern))]
     damaged = 0
     for path, kind in objects:
+        if path.name.startswith("."):
+            continue  # of a writer at work or killed
         try:
             if kind is None:
                 check_arena(repository, path)
@@ -845,7 +904,7 @@ def check_arena(repository, path: Path):
         if not any(fingerprint):
             # A collection has taken the chunk out, or it is not known what it was.
             continue
-        repository.chunk_at(fingerprint, arena.id, slot)
+        repository.of_generation(arena, slot, fingerprint)()
 
 
 if __name__ == "__main__":

@@ -37,8 +37,9 @@ pub struct Borg {
     last: Option<(String, Contents)>,
 }
 
-/// Which content the files of an archive have, by path: a hash of the names of their chunks.
-type Contents = HashMap<Vec<u8>, [u64; 2]>;
+/// Which content the files of an archive have, by path: a hash of the names of their chunks; none if that is
+/// not known.
+type Contents = HashMap<Vec<u8>, Option<[u64; 2]>>;
 
 /// An archive, as `borg list --json` lists it.
 #[derive(Debug, Deserialize)]
@@ -119,13 +120,7 @@ impl Borg {
             self.program.check_cancel()?;
         }
         let dumped = self.dump(snapshot).map_err(Failure::OfSnapshot)?;
-        let changed = before.and(self.last.as_ref()).map(|(_, last)| {
-            let mut changed = ChangedFiles::default();
-            let files = dumped.contents.iter();
-            let others = files.filter(|(path, content)| last.get(*path) != Some(*content));
-            others.for_each(|(path, _)| changed.insert(path));
-            changed
-        });
+        let changed = before.and(self.last.as_ref()).map(|(_, last)| dumped.changed_since(last));
         let mut snapshot = snapshot.clone();
         if let Some((start, end)) = &dumped.times {
             snapshot.started = time(Kind::Borg, start)?;
@@ -213,15 +208,15 @@ impl Dumped {
         let kind = item.mode & 0o170_000;
         let is_file = kind == 0o100_000;
         self.files += u64::from(kind != 0o040_000);
-        if is_file && item.chunks_healthy.is_none() {
+        if is_file {
             let of_source = item.source.as_ref().map(|source| absolute(source));
             let content = match &of_source {
-                Some(source) => self.contents.get(source).copied(),
+                // What was lost of a file may have been found again, so its chunks say nothing.
+                _ if item.chunks_healthy.is_some() => None,
+                Some(source) => self.contents.get(source).copied().flatten(),
                 None => Some(hashers.each_ref().map(|hasher| hasher.hash_one(&item.chunks))),
             };
-            if let Some(content) = content {
-                self.contents.insert(path.clone(), content);
-            }
+            self.contents.insert(path.clone(), content);
         }
         let (user, group) = (item.user.as_deref(), item.group.as_deref());
         self.owners.add((item.uid, user), (item.gid, group));
@@ -242,6 +237,18 @@ impl Dumped {
             }
         }
         self.add_root(path);
+    }
+
+    /// The files of which it is not certain that they have the same content as before.
+    fn changed_since(&self, before: &Contents) -> ChangedFiles {
+        let mut changed = ChangedFiles::default();
+        for (path, content) in &self.contents {
+            let is_same = content.is_some() && before.get(path) == Some(content);
+            if !is_same {
+                changed.insert(path);
+            }
+        }
+        changed
     }
 
     /// An item that is below no other begins a tree of its own.
@@ -349,6 +356,8 @@ impl Parts {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     /// As `borg debug dump-archive` writes it.
@@ -373,6 +382,36 @@ mod tests {
     }
     ]
 }"#;
+
+    /// Borg replaces lost chunks by zeros, and notes which there were.
+    #[test]
+    fn a_file_that_lost_chunks_is_never_taken_from_the_archive_before() {
+        let hashers: [RandomState; 2] = Default::default();
+        let dumped = |healthy: &str| {
+            let items = [
+                format!(r#"{{"path":"a","mode":33188,"chunks":[["x",3,46]]{healthy}}}"#),
+                r#"{"path":"b","mode":33188,"source":"a"}"#.to_owned(),
+                r#"{"path":"c","mode":33188,"chunks":[["y",3,46]]}"#.to_owned(),
+                r#"{"path":"d","mode":33188,"source":"not listed"}"#.to_owned(),
+            ];
+            let mut dumped = Dumped::default();
+            items
+                .iter()
+                .for_each(|item| dumped.add(json::read(item.as_bytes()).unwrap(), &hashers));
+            dumped
+        };
+        let (whole, lost) = (dumped(""), dumped(r#","chunks_healthy":[["z",3,46]]"#));
+        for (before, after, changed) in [
+            (&whole, &whole, "d"),
+            (&whole, &lost, "abd"),
+            (&lost, &whole, "abd"),
+            (&lost, &lost, "abd"),
+        ] {
+            let found = after.changed_since(&before.contents);
+            let is_changed = |name: &char| found.contains(Path::new(&format!("/{name}")));
+            assert_eq!("abcd".chars().filter(is_changed).collect::<String>(), changed);
+        }
+    }
 
     #[test]
     fn a_dump_is_read_item_by_item() {

@@ -210,6 +210,15 @@ impl Program {
         arguments: impl IntoIterator<Item = A>,
         read: impl FnOnce(ChildStdout) -> Result<T, CliError>,
     ) -> Result<T, CliError> {
+        Ok(self.read_with_words(arguments, read)?.0)
+    }
+
+    /// The same, and what it writes to its errors.
+    pub fn read_with_words<A: AsRef<OsStr>, T>(
+        &self,
+        arguments: impl IntoIterator<Item = A>,
+        read: impl FnOnce(ChildStdout) -> Result<T, CliError>,
+    ) -> Result<(T, String), CliError> {
         let mut command = self.command(arguments);
         command.stdout(Stdio::piped());
         let (mut child, mut words) = self.start(command)?;
@@ -237,11 +246,12 @@ impl Program {
         self.check_cancel()?;
         let (read, status) = read?;
         let status = status.map_err(CliError::from)?;
+        let words = words.text(true);
         match status.success() {
-            true => Ok(read),
+            true => Ok((read, words)),
             // Borg warns with 1, and has answered.
-            false if self.kind == Kind::Borg && status.code() == Some(1) => Ok(read),
-            false => Err(self.failure(Some(status), &words.text(true))),
+            false if self.kind == Kind::Borg && status.code() == Some(1) => Ok((read, words)),
+            false => Err(self.failure(Some(status), &words)),
         }
     }
 
@@ -319,7 +329,7 @@ fn missing(kind: Kind) -> CliError {
     CliError::new(Exit::Failed, message, hint)
 }
 
-fn read_lines(
+pub fn read_lines(
     output: impl Read,
     each: &mut dyn FnMut(&[u8]) -> Result<(), CliError>,
 ) -> Result<(), CliError> {

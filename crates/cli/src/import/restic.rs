@@ -14,7 +14,7 @@ use strongroom_engine::ChangedFiles;
 use strongroom_source::Corrections;
 
 use super::objects::each_object;
-use super::program::{Kind, Program};
+use super::program::{Kind, Program, read_lines};
 use super::shown::Mount;
 use super::trees::{Looked, Trees, misread};
 use super::{Failure, Foreign, Listing, Shown, json, time, unclear};
@@ -132,11 +132,13 @@ impl Restic {
         })
     }
 
-    /// What differs between two snapshots, by their chunks.
+    /// What differs between two snapshots, by their chunks. Of a directory that restic cannot read it lists
+    /// nothing, says so on its errors, and ends as if all were well.
     fn changed(&self, before: &Foreign, after: &Foreign) -> Result<ChangedFiles, CliError> {
-        let mut changed = ChangedFiles::default();
-        self.program.each_line(["diff", "--json", &before.id, &after.id], &mut |line| {
+        let (mut changed, mut has_ended) = (ChangedFiles::default(), false);
+        let mut each = |line: &[u8]| {
             let change: Value = json::read(line).map_err(misread)?;
+            has_ended = change["message_type"] == "statistics";
             let is_change = change["message_type"] == "change";
             if let (true, Some(path), Some(how)) =
                 (is_change, change["path"].as_str(), change["modifier"].as_str())
@@ -146,8 +148,14 @@ impl Restic {
                 changed.insert(path.as_bytes());
             }
             Ok(())
-        })?;
-        Ok(changed)
+        };
+        let arguments = ["diff", "--json", &before.id, &after.id];
+        let read = |output| read_lines(output, &mut each);
+        let ((), words) = self.program.read_with_words(arguments, read)?;
+        match has_ended && words.trim().is_empty() {
+            true => Ok(changed),
+            false => Err(unclear(Kind::Restic, &format!("what changed is not known: {words}"))),
+        }
     }
 
     /// What the mount does not show. It is one look at the list of files, and one more for each

@@ -125,6 +125,34 @@ fn what_a_damaged_restic_repository_lacks_is_named_and_taken_when_it_is_healed()
     assert_eq!(std::fs::read(bad).unwrap(), noise(1, 300_000));
 }
 
+/// Of a directory that it cannot read, `restic diff` lists nothing, and ends with 0.
+#[test]
+fn what_restic_cannot_compare_is_read() {
+    let Some(theirs) = Theirs::new("restic") else { return };
+    let tree = theirs.world.tree();
+    std::fs::create_dir_all(tree.join("below")).unwrap();
+    let file = tree.join("below/file");
+    std::fs::write(&file, noise(1, 1000)).unwrap();
+    // Of one host.
+    theirs.store(1);
+    theirs.import(&[]).exits(0);
+    let packs = files_below(&theirs.world.path("theirs/data"));
+    std::fs::write(&file, noise(2, 1000)).unwrap();
+    theirs.store(2);
+    // The tree of the directory is the first in its pack.
+    for pack in packs {
+        let mut bytes = std::fs::read(&pack).unwrap();
+        bytes[40] ^= 1;
+        std::fs::remove_file(&pack).unwrap();
+        std::fs::write(&pack, bytes).unwrap();
+    }
+    std::fs::remove_dir_all(theirs.world.path("their-cache")).unwrap();
+    theirs.import(&[]).exits(0);
+    let restored = theirs.world.restored(&theirs.world.of("latest"));
+    let file = files_below(&restored).into_iter().find(|path| path.ends_with("file")).unwrap();
+    assert_eq!(std::fs::read(file).unwrap(), noise(2, 1000));
+}
+
 #[test]
 fn a_snapshot_that_cannot_be_read_does_not_stop_the_others() {
     let Some(theirs) = Theirs::new("restic") else { return };

@@ -10,8 +10,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use strongroom_arena::{
+    ArenaBuilder, ArenaContent, ArenaSeed, BlockDraft, BlockSealer, CompressionLevel, Finishing,
+    ListedArenas, Origin, StoredChunk, SummarySlot,
+};
 use strongroom_backend::LocalBackend;
-use strongroom_base::{OsEntropy, SystemClock};
+use strongroom_base::{ArenaId, Entropy, OsEntropy, SnapshotId, SystemClock};
 use strongroom_catalog::Snapshot;
 use strongroom_repository::{Repository, Session, Surroundings, list_snapshots};
 
@@ -173,6 +177,105 @@ fn kept_h9_restore_py_finds_no_damage_after_a_prune() {
     assert!(output.status.success() && said.contains(", 0 damaged"), "{said}{errors}");
 }
 
+/// Another machine's first generation of an arena that was rewritten, and all that a folder can hold that is no
+/// object, or none that can be read: restore.py restores what the program does.
+#[test]
+fn restore_py_passes_over_what_is_planted_and_what_is_no_object() {
+    let Ok(python) = std::env::var("STRONGROOM_TEST_PYTHON") else {
+        strongroom_testkit::skip("STRONGROOM_TEST_PYTHON is not set; ./test sets it");
+        return;
+    };
+    for naming in ["fingerprint", "location"] {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        let tree = folder.join("tree");
+        make_tree(&tree);
+        strongroom(&folder, &["init", "--kdf-memory", "32KiB", "--naming", naming]);
+        strongroom(&folder, &["backup", tree.to_str().unwrap()]);
+        for number in (0..300).step_by(2) {
+            std::fs::remove_file(tree.join(format!("sub/{number}"))).unwrap();
+        }
+        std::fs::write(tree.join("long"), vec![3; 100_000]).unwrap();
+        strongroom(&folder, &["backup", tree.to_str().unwrap()]);
+        strongroom(&folder, &["forget", "latest~1"]);
+        strongroom(&folder, &["prune", "--max-unused", "0"]);
+        std::fs::write(folder.join("laptop"), LAPTOP).unwrap();
+        let key =
+            ["--new-password-file", folder.join("laptop").to_str().unwrap()].map(str::to_owned);
+        let mut add = vec!["key", "add", "--put-only", "--domain", "laptop"];
+        add.extend(key.iter().map(String::as_str));
+        strongroom(&folder, &add);
+        assert!(plant_first_generations(&folder) > 0, "some were rewritten");
+        let room = folder.join("room");
+        let slots = std::fs::read_dir(room.join("keys")).unwrap();
+        let slot = std::fs::read(slots.last().unwrap().unwrap().path()).unwrap();
+        for (name, bytes) in [
+            ("keys/.tmp-1", &b"half"[..]),
+            ("keys/0 is no slot", b""),
+            ("keys/0000000000000000", &slot[..]),
+            ("keys/0000000000000001", b""),
+            ("arenas/x.1", b"rubbish"),
+            ("arenas/00.1", b""),
+            ("snapshots/no snapshot", b""),
+        ] {
+            std::fs::write(room.join(name), bytes).unwrap();
+        }
+        // It can be listed, and gives an error when it is read.
+        std::fs::create_dir(room.join("snapshots/00000000000000000000000000000000")).unwrap();
+        let out = restore_py(&python, &folder, "out");
+        assert_same(&tree, &out.join(tree.strip_prefix("/").unwrap()));
+    }
+}
+
+/// Creates with the laptop's key the first generation of each arena that has only later ones, and returns how
+/// many there are.
+fn plant_first_generations(folder: &Path) -> usize {
+    let thief = Repository::open(surroundings(folder), LAPTOP.as_bytes()).unwrap();
+    let keys = thief.write_keys();
+    let listed = ListedArenas::list(thief.backend()).unwrap();
+    let rewritten: Vec<ArenaId> = listed
+        .newest()
+        .map(|newest| newest.name)
+        .filter(|name| name.generation > 0)
+        .map(|name| name.id)
+        .collect();
+    for id in &rewritten {
+        let content = ArenaContent::of(*id);
+        let seed = ArenaSeed::draw(content, keys, &Chosen(*id));
+        let mut builder = ArenaBuilder::new(&seed, Vec::new(), 0);
+        let mut sealer = BlockSealer::new(CompressionLevel::DEFAULT);
+        let (mut draft, mut named) = (BlockDraft::new(0, 0), Vec::new());
+        for _ in 0..400 {
+            let chunk = StoredChunk::Whole(&[0x77; 40]);
+            draft.push(chunk);
+            let fingerprint = content.fingerprinter(&keys.naming).fingerprint(&[0x77; 40]);
+            named.push(SummarySlot::of(fingerprint, chunk));
+        }
+        builder.push(&sealer.seal(draft, seed.id, &seed.key), named);
+        let finished = builder.finish(Finishing {
+            generation: 0,
+            origin: Origin { session: SnapshotId([7; 16]), sequence: 7 },
+            keys,
+            redundancy: thief.redundancy(),
+            padding: None,
+        });
+        thief.backend().create(&finished.name.object(), finished.object()).unwrap();
+    }
+    rewritten.len()
+}
+
+/// The name of an arena, where one would be drawn.
+struct Chosen(ArenaId);
+
+impl Entropy for Chosen {
+    fn fill(&self, bytes: &mut [u8]) {
+        match bytes.len() {
+            ArenaId::BYTES => bytes.copy_from_slice(&self.0.0),
+            _ => bytes.fill(0x5c),
+        }
+    }
+}
+
 /// Kept 2.3 (confused deputy): a snapshot of a machine that can only store names what the owner has
 /// stored. Neither reader gives it, unless its user says so.
 #[test]
@@ -234,17 +337,20 @@ fn kept_h3_both_readers_give_a_put_only_snapshot_its_own_alone() {
 const LAPTOP: &str =
     "strongroom-key-3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3c3cd814f45f";
 
-/// Commits with the laptop's key a snapshot of what the owner has stored last.
-fn steal_latest(folder: &Path) -> String {
-    let surroundings = || Surroundings {
+fn surroundings(folder: &Path) -> Surroundings {
+    Surroundings {
         backend: Arc::new(LocalBackend::open(&folder.join("room")).unwrap()),
         clock: Arc::new(SystemClock),
         entropy: Arc::new(OsEntropy),
         cache: None,
-    };
-    let owner = Repository::open(surroundings(), PASSPHRASE.as_bytes()).unwrap();
+    }
+}
+
+/// Commits with the laptop's key a snapshot of what the owner has stored last.
+fn steal_latest(folder: &Path) -> String {
+    let owner = Repository::open(surroundings(folder), PASSPHRASE.as_bytes()).unwrap();
     let root = list_snapshots(&owner).unwrap().snapshots.pop().unwrap().root;
-    let thief = Repository::open(surroundings(), LAPTOP.as_bytes()).unwrap();
+    let thief = Repository::open(surroundings(folder), LAPTOP.as_bytes()).unwrap();
     let session = Session::begin(&thief, "laptop").unwrap();
     let snapshot = Snapshot { root, host: "laptop".to_owned(), ..Snapshot::empty(session.id) };
     session.commit(&snapshot).unwrap();
