@@ -64,6 +64,15 @@ pub(crate) struct WebDav {
     description: String,
 }
 
+/// What becomes of a file whose name another is to get.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum IfTaken {
+    /// It stays, and the other does not get the name.
+    Fail,
+    /// The other takes its place.
+    Overwrite,
+}
+
 impl WebDav {
     /// The collection of an address. The password comes from `WEBDAV_PASSWORD`,
     /// `WEBDAV_PASSWORD_FILE` or `WEBDAV_PASSWORD_COMMAND`.
@@ -158,7 +167,7 @@ impl WebDav {
         let outcome = match self.send_and_lock(name.folder(), &temporary, &target, bytes) {
             Ok(lock) => {
                 let outcome = match lock.is_fresh() {
-                    true => self.rename(&temporary, &target, "F"),
+                    true => self.rename(&temporary, &target, IfTaken::Fail),
                     false => Err(Failure::lost("the server's lock came too late to be used")),
                 };
                 // As long as the file is there, a move without an answer may still come.
@@ -228,9 +237,38 @@ impl WebDav {
         }
     }
 
+    /// The length of a file, if the server says it. A collection is none.
+    fn file(&self, url: &str) -> Result<Option<u64>, Failure> {
+        match self.look(url, "0")?.as_slice() {
+            [Entry { is_collection: true, .. }] => {
+                Err(Failure::Unreadable(std::io::ErrorKind::IsADirectory.into()))
+            }
+            [Entry { bytes, .. }] => Ok(*bytes),
+            _ => Err(Failure::lost("an answer about another file")),
+        }
+    }
+
+    /// The headers of a request whose result gets this URL. What has it is kept or overwritten: a
+    /// collection would be removed with all that is in it (RFC 4918, 9.8.4 and 9.9.3), so it is
+    /// looked for.
+    fn destination(
+        &self,
+        url: &str,
+        taken: IfTaken,
+    ) -> Result<[(&'static str, String); 2], Failure> {
+        let overwrite = match taken {
+            IfTaken::Fail => "F",
+            IfTaken::Overwrite => match self.file(url) {
+                Ok(_) | Err(Failure::NotFound) => "T",
+                Err(failure) => return Err(failure),
+            },
+        };
+        Ok([("destination", url.to_owned()), ("overwrite", overwrite.to_owned())])
+    }
+
     /// Gives a temporary file its name.
-    fn rename(&self, temporary: &str, target: &str, overwrite: &str) -> Result<(), Failure> {
-        let headers = [("destination", target.to_owned()), ("overwrite", overwrite.to_owned())];
+    fn rename(&self, temporary: &str, target: &str, taken: IfTaken) -> Result<(), Failure> {
+        let headers = self.destination(target, taken)?;
         let answer = self.client.call("MOVE", temporary, &headers, &[], 0)?;
         match answer.status {
             StatusCode::CREATED | StatusCode::NO_CONTENT | StatusCode::OK => Ok(()),
@@ -242,7 +280,7 @@ impl WebDav {
                     .to_owned(),
             }),
             // A server that two clients ask at once may answer the loser with any error.
-            _ if overwrite == "F" && self.is_taken(target)? => Err(Failure::Taken),
+            _ if taken == IfTaken::Fail && self.is_taken(target)? => Err(Failure::Taken),
             // The temporary file vanished, or a folder did.
             StatusCode::NOT_FOUND | StatusCode::CONFLICT | StatusCode::LOCKED => {
                 Err(Failure::lost(answer.message()))
@@ -254,11 +292,11 @@ impl WebDav {
     }
 
     /// Sends an object under a temporary name and moves it to its own.
-    fn put(&self, name: &ObjectName, bytes: &[u8], overwrite: &str) -> Result<(), Failure> {
+    fn put(&self, name: &ObjectName, bytes: &[u8], taken: IfTaken) -> Result<(), Failure> {
         let temporary = self.temporary(name);
         let outcome = self
             .send(name.folder(), &temporary, bytes)
-            .and_then(|()| self.rename(&temporary, &self.url(name.as_str()), overwrite));
+            .and_then(|()| self.rename(&temporary, &self.url(name.as_str()), taken));
         if outcome.is_err() {
             self.removes_temporary(&temporary);
         }
@@ -315,35 +353,49 @@ impl Service for WebDav {
         let Some(range) = range_header(offset, length) else {
             return read_within(self, name, offset, length);
         };
-        let mut answer =
-            self.client.call("GET", &self.url(name.as_str()), &[("range", range)], &[], length)?;
-        answer.part(offset, length).unwrap_or_else(|| Err(answer.failure()))
+        let url = self.url(name.as_str());
+        let (is_part, read) = match self.client.call("GET", &url, &[("range", range)], &[], length)
+        {
+            Ok(mut answer) => {
+                let is_part = answer.status == StatusCode::PARTIAL_CONTENT;
+                (is_part, answer.part(offset, length).unwrap_or_else(|| Err(answer.failure())))
+            }
+            Err(failure) => (false, Err(failure)),
+        };
+        match read {
+            read if is_part => read,
+            Err(failure @ (Failure::NotFound | Failure::Busy { .. } | Failure::Lost(_))) => {
+                Err(failure)
+            }
+            // Of a collection, servers give a page for people, or say that it is elsewhere.
+            read => match self.file(&url) {
+                Err(failure) if failure.is_of_the_object() => Err(failure),
+                _ => read,
+            },
+        }
     }
 
     fn size(&self, name: &ObjectName) -> Result<u64, Failure> {
-        let entries = self.look(&self.url(name.as_str()), "0")?;
-        match entries.as_slice() {
-            [Entry { is_collection: true, .. }] => {
-                Err(Failure::Unreadable(std::io::Error::from(std::io::ErrorKind::IsADirectory)))
-            }
-            [Entry { bytes: Some(bytes), .. }] => Ok(*bytes),
-            _ => Err(Failure::lost("an answer without the object's length")),
-        }
+        let bytes = self.file(&self.url(name.as_str()))?;
+        bytes.ok_or_else(|| Failure::lost("an answer without the object's length"))
     }
 
     fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), Failure> {
         match (self.is_drawn)(name) {
-            true => self.put(name, bytes, "F"),
+            true => self.put(name, bytes, IfTaken::Fail),
             false => self.put_alone(name, bytes),
         }
     }
 
     fn replace(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), Failure> {
-        self.put(name, bytes, "T")
+        self.put(name, bytes, IfTaken::Overwrite)
     }
 
     fn remove(&self, name: &ObjectName) -> Result<(), Failure> {
-        let answer = self.client.call("DELETE", &self.url(name.as_str()), &[], &[], 0)?;
+        let url = self.url(name.as_str());
+        // A collection would go with all that is in it (RFC 4918, 9.6.1).
+        self.file(&url)?;
+        let answer = self.client.call("DELETE", &url, &[], &[], 0)?;
         match answer.status {
             // The removal of some parts failed.
             StatusCode::MULTI_STATUS => Err(Failure::lost("the server removed nothing")),
@@ -391,9 +443,12 @@ impl Service for WebDav {
     }
 
     fn copy(&self, from: &ObjectName, to: &ObjectName) -> Result<(), Failure> {
+        let from = self.url(from.as_str());
+        // The copy of a collection would be one.
+        self.file(&from)?;
         self.make_folder(to.folder())?;
-        let headers = [("destination", self.url(to.as_str())), ("overwrite", "T".to_owned())];
-        let answer = self.client.call("COPY", &self.url(from.as_str()), &headers, &[], 0)?;
+        let headers = self.destination(&self.url(to.as_str()), IfTaken::Overwrite)?;
+        let answer = self.client.call("COPY", &from, &headers, &[], 0)?;
         match answer.status {
             StatusCode::CREATED | StatusCode::NO_CONTENT | StatusCode::OK => Ok(()),
             StatusCode::MULTI_STATUS | StatusCode::CONFLICT => {

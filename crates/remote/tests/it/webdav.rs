@@ -3,6 +3,7 @@
 use strongroom_backend::{BackendError, ObjectName, Refusal, Trial, try_exclusive};
 use strongroom_base::{SeededEntropy, Stopwatch};
 use strongroom_testkit::conformance;
+use strongroom_testkit::http_faults::{FaultyHttp, HttpFault};
 use strongroom_testkit::servers::{Fault, wsgidav, wsgidav_tls, wsgidav_with};
 
 use crate::{place, settings};
@@ -138,6 +139,60 @@ fn what_is_wrong_with_a_folder_is_named() {
     assert!(matches!(taken, Err(BackendError::AlreadyExists { .. })), "{taken:?}");
     let left = std::fs::read_dir(server.data().join("a/arenas")).unwrap().count();
     assert_eq!(left, 1, "a temporary file was left");
+}
+
+/// A server removes a collection with all that is in it, if it is asked to.
+#[test]
+fn a_folder_in_the_place_of_an_object_stays_with_what_is_in_it() {
+    let server = wsgidav();
+    let text = server.url(server.server.address, "/a");
+    let backend = place(&text).create(&settings(server.variables())).unwrap();
+    let (name, object) = (ObjectName::new("arenas", "folder"), ObjectName::new("arenas", "one"));
+    let file = server.data().join("a/arenas/folder/letter");
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    std::fs::write(&file, b"to a friend").unwrap();
+    backend.create(&object, b"1").unwrap();
+    for (what, outcome) in [
+        ("size", backend.size(&name).map(drop)),
+        ("read", backend.read(&name, 0, 10).map(drop)),
+        ("read far", backend.read(&name, 100_000, 10).map(drop)),
+        ("remove", backend.remove(&name)),
+        ("discard", backend.discard(&name)),
+        ("replace", backend.replace(&name, b"x")),
+        ("copy to", backend.copy(&object, &name)),
+        ("copy from", backend.copy(&name, &ObjectName::new("arenas", "two"))),
+    ] {
+        let error = outcome.expect_err(what);
+        assert!(error.is_directory(), "{what}: {error:?}");
+    }
+    assert_eq!(std::fs::read(&file).unwrap(), b"to a friend");
+    let left = std::fs::read_dir(server.data().join("a/arenas")).unwrap().count();
+    assert_eq!(left, 2, "a temporary file was left");
+}
+
+/// Other servers answer a GET of a collection by the address with a slash at its end.
+#[test]
+fn a_redirection_to_a_folder_is_no_reason_to_stop() {
+    let server = wsgidav();
+    let before = FaultyHttp::start(Some(server.server.address), |asked| match &*asked.method {
+        "GET" => {
+            let location = vec![("location", format!("{}/", asked.target))];
+            HttpFault::Instead(301, location, String::new())
+        }
+        _ => HttpFault::None,
+    });
+    let text = server.url(before.address, "/a");
+    let backend = place(&text).create(&settings(server.variables())).unwrap();
+    std::fs::create_dir_all(server.data().join("a/arenas/folder")).unwrap();
+    let name = ObjectName::new("arenas", "folder");
+    assert!(backend.read(&name, 0, 10).unwrap_err().is_directory());
+    // Of an object it is one: the address is wrong.
+    let object = ObjectName::new("arenas", "one");
+    backend.create(&object, b"1").unwrap();
+    let refused = backend.read(&object, 0, 1);
+    let expected =
+        matches!(&refused, Err(BackendError::Refused { refusal: Refusal::NoSuchPlace, .. }));
+    assert!(expected, "{refused:?}");
 }
 
 fn refusal(text: &str, variables: &[(String, String)]) -> Refusal {
