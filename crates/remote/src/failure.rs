@@ -13,7 +13,10 @@ pub(crate) enum Failure {
     /// The name is taken.
     Taken,
     /// The place is full.
-    Full,
+    Full {
+        /// Whether the object may exist all the same, or come to exist.
+        may_exist: bool,
+    },
     /// The place lacks the operation. The text completes "the place cannot".
     Unsupported(&'static str),
     /// The place understood the request and will not carry it out, now or later.
@@ -37,6 +40,9 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
+    /// The place has no room for what this attempt, and only this one, would have stored.
+    pub(crate) const FULL: Self = Self::Full { may_exist: false };
+
     /// A connection that ended in the middle, or an answer that is not one.
     pub(crate) fn lost(reason: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::Lost(io::Error::other(reason))
@@ -56,7 +62,7 @@ impl Failure {
             Self::Refused { answer, .. } | Self::Busy { answer, .. } => answer,
             Self::Unsupported(what) => format!("the place cannot {what}"),
             Self::Unreadable(error) | Self::Lost(error) => error.to_string(),
-            Self::NotFound | Self::Taken | Self::Full => "the place refuses it".to_owned(),
+            Self::NotFound | Self::Taken | Self::Full { .. } => "the place refuses it".to_owned(),
         }
     }
 
@@ -77,8 +83,8 @@ impl Failure {
                 answer: "it does not exist".to_owned(),
             },
             (Self::Taken, Some(name)) => BackendError::AlreadyExists { name: name.clone() },
-            (Self::Full, Some(name)) => {
-                BackendError::NoSpace { name: name.clone(), may_exist: false }
+            (Self::Full { may_exist }, Some(name)) => {
+                BackendError::NoSpace { name: name.clone(), may_exist }
             }
             (Self::Unsupported(ability), Some(name)) => {
                 BackendError::Unsupported { place: place.to_owned(), ability, name: name.clone() }
@@ -97,7 +103,7 @@ impl Failure {
                 BackendError::Io { operation, what: what(), source }
             }
             (Self::Taken, None) => Self::answered("it exists already", operation, what()),
-            (Self::Full, None) => Self::answered("it is full", operation, what()),
+            (Self::Full { .. }, None) => Self::answered("it is full", operation, what()),
             (Self::Unsupported(ability), None) => {
                 Self::answered(&format!("it cannot {ability}"), operation, what())
             }

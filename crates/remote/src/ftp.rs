@@ -155,7 +155,7 @@ impl Ftp {
             // A server that takes no more, such as one whose disk is full, closes the data and says
             // why on the other connection.
             Err(error) if is_closed(&error) => match control.end_of_upload() {
-                Err(refusal @ (Failure::Refused { .. } | Failure::Full)) => Err(refusal),
+                Err(refusal @ (Failure::Refused { .. } | Failure::Full { .. })) => Err(refusal),
                 _ => Err(Failure::Lost(error)),
             },
             Err(error) => Err(Failure::Lost(error)),

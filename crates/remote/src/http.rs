@@ -230,7 +230,7 @@ impl Answer {
             401 => refused(Refusal::Credentials),
             403 => refused(Refusal::Right),
             408 | 425 | 500 | 502 | 504 => Failure::lost(answer),
-            413 | 507 => Failure::Full,
+            413 | 507 => Failure::FULL,
             423 => refused(Refusal::Locked),
             429 | 503 => Failure::Busy { after: self.retry_after(), answer },
             501 | 405 => Failure::Unsupported("do this"),

@@ -2,8 +2,9 @@
 //!
 //! A request without an answer may have been carried out, and may still be carried out later. So a
 //! repeated *create* can find its own object: a caller that finds a name taken compares what is there
-//! with what it wanted to store, and equal bytes are success. Before a long object is sent again,
-//! its size is asked for: the answer alone may have been lost.
+//! with what it wanted to store, and equal bytes are success. So they are if a later attempt is
+//! refused, and only the refusal of a first attempt says that nothing was stored. Before a long
+//! object is sent again, its size is asked for: the answer alone may have been lost.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -88,7 +89,13 @@ impl<S: Service> Remote<S> {
                 _ => {
                     self.lanes.answered();
                     self.has_answered.store(true, Ordering::Relaxed);
-                    return outcome;
+                    return match outcome {
+                        // What an earlier attempt has sent may still be carried out.
+                        Err(Failure::Full { .. }) if number > 0 => {
+                            Err(Failure::Full { may_exist: true })
+                        }
+                        other => other,
+                    };
                 }
             };
             let is_known = self.has_answered.load(Ordering::Relaxed);
@@ -151,6 +158,12 @@ impl<S: Service> Remote<S> {
         }
         match self.service.create(name, bytes) {
             Err(Failure::Taken) => self.compare(name, bytes),
+            // Of the room or the rights that are lacking now, an earlier attempt may have had enough.
+            Err(Failure::Full { .. } | Failure::Refused { .. })
+                if lost > 0 && self.compare(name, bytes).is_ok() =>
+            {
+                Ok(())
+            }
             other => other,
         }
     }

@@ -115,7 +115,7 @@ impl Sftp {
         }
         let space = session.extended(SPACE, Body::default().string(&self.path("")));
         match space.ok().and_then(|body| free_blocks(&body)) {
-            Some(0) => Failure::Full,
+            Some(0) => Failure::FULL,
             _ => failure,
         }
     }

@@ -443,6 +443,11 @@ const UNSUPPORTED: u8 = 4;
 const REFUSED: u8 = 5;
 const UNREADABLE: u8 = 6;
 const OTHER: u8 = 7;
+const FULL_YET_MAY_EXIST: u8 = 8;
+
+/// What is in the place of an unreadable object, in the byte that a refusal has.
+const DIRECTORY: u8 = 1;
+const NO_FILE: u8 = 2;
 
 /// The refusals by their numbers in a frame.
 const REFUSALS: [Refusal; 13] = [
@@ -468,10 +473,22 @@ pub fn pack_failure(error: &BackendError) -> Vec<u8> {
     let (code, refusal, text) = match error {
         BackendError::NotFound { .. } => (NOT_FOUND, 0, String::new()),
         BackendError::AlreadyExists { .. } => (TAKEN, 0, String::new()),
-        BackendError::NoSpace { .. } => (FULL, 0, String::new()),
+        BackendError::NoSpace { may_exist: false, .. } => (FULL, 0, String::new()),
+        BackendError::NoSpace { may_exist: true, .. } => (FULL_YET_MAY_EXIST, 0, String::new()),
         BackendError::Unsupported { ability, .. } => (UNSUPPORTED, 0, (*ability).to_owned()),
         BackendError::Refused { refusal, answer, .. } => {
             (REFUSED, number(*refusal), answer.clone())
+        }
+        // Whether an object is read or changed: callers leave such a thing where it is.
+        BackendError::Unreadable { source, .. } | BackendError::Io { source, .. }
+            if error.is_directory() =>
+        {
+            (UNREADABLE, DIRECTORY, source.to_string())
+        }
+        BackendError::Unreadable { source, .. } | BackendError::Io { source, .. }
+            if error.is_no_file() =>
+        {
+            (UNREADABLE, NO_FILE, source.to_string())
         }
         // The server's own user may not read it.
         BackendError::Unreadable { source, .. } if error.is_withheld() => {
@@ -494,13 +511,21 @@ pub(crate) fn unpack_failure(body: &[u8]) -> Result<Failure, WireError> {
     Ok(match code {
         NOT_FOUND => Failure::NotFound,
         TAKEN => Failure::Taken,
-        FULL => Failure::Full,
+        FULL => Failure::FULL,
+        FULL_YET_MAY_EXIST => Failure::Full { may_exist: true },
         UNSUPPORTED => Failure::Unsupported("do this"),
         REFUSED => {
             let refusal = REFUSALS.get(usize::from(refusal)).copied().unwrap_or(Refusal::Other);
             Failure::Refused { refusal, answer }
         }
-        UNREADABLE => Failure::Unreadable(io::Error::other(answer)),
+        UNREADABLE => {
+            let kind = match refusal {
+                DIRECTORY => io::ErrorKind::IsADirectory,
+                NO_FILE => io::ErrorKind::Unsupported,
+                _ => io::ErrorKind::Other,
+            };
+            Failure::Unreadable(io::Error::new(kind, answer))
+        }
         OTHER => Failure::Refused { refusal: Refusal::Other, answer },
         _ => return Err(WireError::Frame("it has an unknown failure")),
     })
@@ -508,6 +533,8 @@ pub(crate) fn unpack_failure(body: &[u8]) -> Result<Failure, WireError> {
 
 #[cfg(test)]
 mod tests {
+    use strongroom_backend::Operation;
+
     use super::*;
 
     fn requests() -> Vec<Request> {
@@ -591,7 +618,7 @@ mod tests {
     fn failures_and_promises_come_back() {
         let name = ObjectName::top("config");
         let refused = BackendError::Refused {
-            operation: strongroom_backend::Operation::Write,
+            operation: Operation::Write,
             what: String::new(),
             refusal: Refusal::Quota,
             answer: "it is used up".to_owned(),
@@ -601,6 +628,13 @@ mod tests {
         assert!(expected, "{came:?}");
         let came = unpack_failure(&pack_failure(&BackendError::NotFound { name })).unwrap();
         assert!(matches!(came, Failure::NotFound));
+        for may_exist in [false, true] {
+            let error = BackendError::NoSpace { name: ObjectName::top("config"), may_exist };
+            let came = unpack_failure(&pack_failure(&error)).unwrap();
+            let came = came.into_error(Operation::Write, Some(&ObjectName::top("config")), "");
+            let found = matches!(came, BackendError::NoSpace { may_exist: found, .. } if found == may_exist);
+            assert!(found, "{may_exist}: {came:?}");
+        }
         let promises = Promises { is_exclusive: None, ..Promises::LOCAL };
         assert_eq!(unpack_promises(&pack_promises(&promises), 1).unwrap(), promises);
     }

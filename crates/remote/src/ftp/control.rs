@@ -122,7 +122,7 @@ impl Reply {
             421 | 450 | 451 => Failure::Busy { after: None, answer: text },
             425 | 426 => Failure::lost(text),
             430 | 530 | 332 => refused(Refusal::Credentials, text),
-            452 | 552 => Failure::Full,
+            452 | 552 => Failure::FULL,
             500 | 501 | 502 | 503 | 504 | 534 => refused(Refusal::Version, text),
             // A missing file, or a missing right: the caller looks which.
             550 | 553 => refused(Refusal::Right, text),

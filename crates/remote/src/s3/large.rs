@@ -107,7 +107,7 @@ impl S3 {
         index: usize,
         piece: &[u8],
     ) -> Result<Part, Failure> {
-        let number = u16::try_from(index + 1).map_err(|_| Failure::Full)?;
+        let number = u16::try_from(index + 1).map_err(|_| Failure::FULL)?;
         let with_checksum = self.uses_checksums.load(Ordering::Relaxed);
         let checksum = with_checksum.then(|| checksum(piece));
         let headers: Vec<_> =

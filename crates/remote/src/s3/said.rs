@@ -81,7 +81,7 @@ impl Said {
             | "NoSuchUpload" => Failure::lost(text),
             "PreconditionFailed" => Failure::Taken,
             "NotImplemented" => Failure::Unsupported("do this"),
-            "QuotaExceeded" | "XMinioStorageFull" | "InsufficientCapacity" => Failure::Full,
+            "QuotaExceeded" | "XMinioStorageFull" | "InsufficientCapacity" => Failure::FULL,
             _ => match answer.status.as_u16() {
                 412 => Failure::Taken,
                 301 | 307 => refused(Refusal::Region),

@@ -1,10 +1,12 @@
 //! Stores on bad days: answers that are wrong, late, cut or missing, and refusals of every kind.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use strongroom_backend::{Backend, BackendError, ObjectName, Refusal};
 use strongroom_base::{FixedClock, Stopwatch, Timestamp};
+use strongroom_remote::Past;
 use strongroom_testkit::conformance;
 use strongroom_testkit::http_faults::{Asked, FaultyHttp, HttpFault};
 use strongroom_testkit::servers::{azurite, moto, versitygw, wsgidav};
@@ -160,6 +162,57 @@ fn a_full_store_is_named() {
         let backend = place("s3://bucket").open(&settings(variables_of(&server))).unwrap().unwrap();
         let error = backend.put_now().unwrap_err();
         assert!(matches!(error, BackendError::NoSpace { .. }), "{code}: {error:?}");
+    }
+}
+
+/// What was sent before may still arrive, so only a first answer says that nothing exists.
+#[test]
+fn a_store_that_is_full_after_a_lost_answer_may_have_the_object() {
+    for (fault, may_exist) in [
+        (None, false),
+        (Some(HttpFault::Dropped), true),
+        (Some(HttpFault::Instead(504, Vec::new(), String::new())), true),
+        (Some(HttpFault::Instead(503, Vec::new(), String::new())), true),
+    ] {
+        let puts = AtomicUsize::new(0);
+        let first = fault.clone();
+        let server = FaultyHttp::start(None, move |asked| match asked.method.as_str() {
+            "GET" => HttpFault::Instead(200, Vec::new(), EMPTY_LISTING.to_owned()),
+            "PUT" => match puts.fetch_add(1, Ordering::Relaxed) % 2 {
+                0 if first.is_some() => first.clone().unwrap(),
+                _ => HttpFault::Instead(507, Vec::new(), String::new()),
+            },
+            _ => HttpFault::Instead(404, Vec::new(), String::new()),
+        });
+        let backend = place("s3://bucket").open(&settings(variables_of(&server))).unwrap().unwrap();
+        let name = ObjectName::new("snapshots", "one");
+        for (what, outcome) in
+            [("create", backend.create(&name, b"1")), ("replace", backend.replace(&name, b"1"))]
+        {
+            let expected = matches!(&outcome, Err(BackendError::NoSpace { may_exist: found, .. })
+                if *found == may_exist);
+            assert!(expected, "{what} after {fault:?}: {outcome:?}");
+        }
+    }
+}
+
+/// The answer alone was lost, and what was stored has used up the room.
+#[test]
+fn an_object_that_was_stored_is_stored_whatever_is_said_of_the_next_attempt() {
+    for (status, code) in [(507, ""), (403, "QuotaExceeded"), (403, "AccessDenied")] {
+        let gateway = versitygw();
+        let puts = AtomicUsize::new(0);
+        let text = format!("<Error><Code>{code}</Code></Error>");
+        let server = FaultyHttp::start(Some(gateway.server.address), move |asked| {
+            match asked.method.as_str() {
+                "PUT" if puts.fetch_add(1, Ordering::Relaxed) == 0 => HttpFault::Unanswered,
+                "PUT" => HttpFault::Instead(status, Vec::new(), text.clone()),
+                _ => HttpFault::None,
+            }
+        });
+        let settings = settings(gateway.variables(server.address));
+        let backend = place("s3://bucket").open(&settings).unwrap().unwrap();
+        backend.create(&ObjectName::new("snapshots", "one"), b"1").unwrap();
     }
 }
 

@@ -7,6 +7,8 @@ mod strangers;
 mod table;
 mod world;
 
+use std::time::Duration;
+
 use strongroom_backend::{BackendError, ObjectName, Refusal, read_all};
 use strongroom_serve::{Checks, Role, check_log};
 use strongroom_testkit::conformance;
@@ -75,12 +77,35 @@ fn a_connection_that_is_cut_is_made_again() {
         let name = ObjectName::new("arenas", format!("a{number}"));
         std::thread::scope(|scope| {
             let creating = scope.spawn(|| backend.create(&name, &bytes));
-            std::thread::sleep(std::time::Duration::from_millis(10 * number));
+            std::thread::sleep(Duration::from_millis(10 * number));
             relay.cut();
             creating.join().unwrap().unwrap();
         });
         assert_eq!(read_all(&*backend, &name).unwrap(), bytes);
     }
+}
+
+#[test]
+fn a_directory_in_the_place_of_an_object_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let command = format!("{} {}", table::unchecked().display(), folder.path().display());
+    let server = sshd(Some(&command));
+    let text = server.url("ssh", server.server.address, "");
+    let backend = place(&text).create(&settings(server.variables())).unwrap();
+    std::fs::create_dir_all(folder.path().join("arenas/folder")).unwrap();
+    let name = ObjectName::new("arenas", "folder");
+    for (what, outcome) in [
+        ("size", backend.size(&name).map(drop)),
+        ("read", backend.read(&name, 0, 1).map(drop)),
+        ("remove", backend.remove(&name)),
+        ("replace", backend.replace(&name, b"x")),
+    ] {
+        assert!(outcome.as_ref().is_err_and(BackendError::is_directory), "{what}: {outcome:?}");
+    }
+    // A file of another kind is no object either.
+    std::os::unix::net::UnixListener::bind(folder.path().join("arenas/socket")).unwrap();
+    let socket = backend.read(&ObjectName::new("arenas", "socket"), 0, 1);
+    assert!(socket.as_ref().is_err_and(BackendError::is_no_file), "{socket:?}");
 }
 
 #[test]
@@ -184,7 +209,7 @@ fn a_token_that_is_wrong_or_removed_opens_nothing() {
     assert_eq!(refusal(&token.text), Refusal::Credentials);
     // Who is inside already is sent away.
     let ended = (0..100).any(|_| {
-        std::thread::sleep(std::time::Duration::from_millis(100));
+        std::thread::sleep(Duration::from_millis(100));
         matches!(backend.list(""), Err(BackendError::Refused { .. }))
     });
     assert!(ended, "the connection went on without its token");
