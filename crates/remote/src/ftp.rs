@@ -1,7 +1,8 @@
 //! Objects as files of an FTP server, with TLS (RFC 4217) or without.
 //!
-//! FTP has no exclusive create. A new object is sent under a temporary name and renamed over its own:
-//! every common server renames as the file system does, at once. A reply 550 may mean many things,
+//! FTP has no exclusive create. A new object is sent under a temporary name, its length is asked for,
+//! because a server takes any end of the data for the end of the file, and it is renamed over its own
+//! name: every common server renames as the file system does, at once. A reply 550 may mean many things,
 //! so after one we look. Nor has it a request for a part of an object: a server sends from a place
 //! on to the end, so a reader closes the connection when it has what it wants.
 //!
@@ -25,7 +26,7 @@ use crate::rate::{Line, PIECE_BYTES};
 use crate::secret;
 use crate::service::Service;
 use crate::settings::Settings;
-use control::{Control, Server};
+use control::{Control, Reply, Server};
 use listing::{Entry, from_facts, from_long_line};
 
 /// Connections that are worth having: servers allow few.
@@ -130,11 +131,18 @@ impl Ftp {
         bytes: &[u8],
     ) -> Result<(), Failure> {
         self.send(control, temporary, bytes)?;
-        let to = format!("RNTO {}", self.path(name.as_str()));
-        control.send(&[&format!("RNFR {temporary}"), &to])?;
-        let (from, to) = (control.reply()?, control.reply()?);
+        control.send(&[&format!("SIZE {temporary}"), &format!("RNFR {temporary}")])?;
+        let (size, from) = (control.reply()?, control.reply()?);
+        // A connection for data that was ended on the way is an end like any other to the server.
+        let stored = size_in(&size.is(&[213])?)?;
+        if stored != bytes.len() as u64 {
+            // Best effort: the next attempt has a file of its own.
+            let _ = control.ask(&format!("DELE {temporary}"));
+            let why = format!("{stored} of {} bytes arrived", bytes.len());
+            return Err(Failure::lost(why));
+        }
         from.is(&[350])?;
-        to.is(&[250]).map(drop)
+        control.ask(&format!("RNTO {}", self.path(name.as_str())))?.is(&[250]).map(drop)
     }
 
     /// Sends bytes to a file.
@@ -211,7 +219,9 @@ impl Ftp {
             other => other?,
         };
         let mut text = Vec::new();
-        self.receive(&mut stream, LISTING_BYTES_MAX, &mut text)?;
+        if !self.receive(&mut stream, LISTING_BYTES_MAX, &mut text)? {
+            return Err(Failure::lost("a listing without an end"));
+        }
         drop(stream);
         control.end_of_transfer()?.is(&[226, 250])?;
         let text = String::from_utf8_lossy(&text);
@@ -287,6 +297,12 @@ impl Ftp {
     }
 }
 
+/// The length in a reply to `SIZE`.
+fn size_in(reply: &Reply) -> Result<u64, Failure> {
+    let length = reply.text.trim().parse();
+    length.map_err(|_| Failure::lost("an answer without the object's length"))
+}
+
 /// Whether the other side closed the connection while it was written to.
 fn is_closed(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
@@ -355,11 +371,7 @@ impl Service for Ftp {
         self.with(|control| {
             let reply = control.ask(&format!("SIZE {}", self.path(name.as_str())))?;
             match reply.is(&[213]) {
-                Ok(reply) => reply
-                    .text
-                    .trim()
-                    .parse()
-                    .map_err(|_| Failure::lost("an answer without the object's length")),
+                Ok(reply) => size_in(&reply),
                 Err(failure) => Err(self.explain(control, name, failure)),
             }
         })
@@ -387,7 +399,16 @@ impl Service for Ftp {
                 // Why it was not stored matters more than whether this succeeds.
                 let _ = control.ask(&format!("DELE {temporary}"));
             }
-            stored
+            match stored {
+                Err(Failure::Refused { refusal: Refusal::Right, answer }) if !control.is_busy => {
+                    let refused = |answer| Failure::Refused { refusal: Refusal::Right, answer };
+                    Err(match self.explain(control, name, refused(answer.clone())) {
+                        folder @ Failure::Unreadable(_) => folder,
+                        _ => refused(answer),
+                    })
+                }
+                other => other,
+            }
         })
     }
 

@@ -1,6 +1,10 @@
 //! FTP, on vsftpd.
 
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::{PermissionsExt, chown};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use strongroom_backend::{Backend, BackendError, ObjectName, Refusal, read_all};
@@ -100,6 +104,11 @@ fn what_is_wrong_with_ftp_is_named() {
     let name = ObjectName::new("arenas", "folder");
     assert!(backend.size(&name).unwrap_err().is_unreadable());
     assert!(backend.read(&name, 0, 1).unwrap_err().is_unreadable());
+    for (what, outcome) in
+        [("remove", backend.remove(&name)), ("replace", backend.replace(&name, b"x"))]
+    {
+        assert!(outcome.as_ref().is_err_and(BackendError::is_directory), "{what}: {outcome:?}");
+    }
     // Nothing may be written beside the folder that is ours.
     let outside = place(&format!("ftp://{address}")).open(&settings(Vec::new())).unwrap().unwrap();
     let refused = outside.replace(&ObjectName::top("x"), b"x");
@@ -123,6 +132,95 @@ fn a_connection_that_is_cut_is_made_again() {
         });
         assert!(read_all(&*backend, &name).unwrap() == [3; 3 << 20]);
     }
+}
+
+/// To the server, the end of the data is the end of the file: it says that it has stored it.
+#[test]
+fn an_upload_that_ends_on_the_way_is_sent_again() {
+    let server = vsftpd();
+    let (address, cuts) = cutter(server.server.address);
+    let text = server.url(address, "/a");
+    let backend = place(&text).create(&settings(Vec::new())).unwrap();
+    let name = ObjectName::new("arenas", "a");
+    backend.replace(&name, b"old").unwrap();
+    for bytes in [vec![3; 3 << 20], vec![4; 1000]] {
+        cuts.store(1, Ordering::Relaxed);
+        backend.replace(&name, &bytes).unwrap();
+        assert_eq!(cuts.load(Ordering::Relaxed), 0);
+        assert!(read_all(&*backend, &name).unwrap() == bytes);
+        assert_eq!(backend.list("arenas").unwrap().len(), 1);
+    }
+    // As long as it is so, what was there stays.
+    cuts.store(usize::MAX, Ordering::Relaxed);
+    let lost = backend.replace(&name, b"0123456789");
+    assert!(matches!(lost, Err(BackendError::Io { .. })), "{lost:?}");
+    cuts.store(0, Ordering::Relaxed);
+    assert!(read_all(&*backend, &name).unwrap() == vec![4; 1000]);
+}
+
+/// Carries FTP to a server, and of this many uploads only the first half: the client may send the
+/// rest, as through a router that ends a connection in its own way.
+fn cutter(server: SocketAddr) -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let cuts = Arc::new(AtomicUsize::new(0));
+    let shared = cuts.clone();
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let (client, cuts) = (client.unwrap(), shared.clone());
+            let server = TcpStream::connect(server).unwrap();
+            carry(client.try_clone().unwrap(), server.try_clone().unwrap(), usize::MAX);
+            std::thread::spawn(move || control(server, client, &cuts));
+        }
+    });
+    (address, cuts)
+}
+
+/// Carries replies. The port for data becomes one of ours.
+fn control(server: TcpStream, mut client: TcpStream, cuts: &Arc<AtomicUsize>) {
+    let ip = server.peer_addr().unwrap().ip();
+    for line in BufReader::new(server).lines() {
+        let Ok(mut line) = line else { break };
+        if line.starts_with("229 ") {
+            let port: u16 = line.split('|').nth(3).unwrap().parse().unwrap();
+            let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+            line = format!("229 here (|||{}|)", listener.local_addr().unwrap().port());
+            let cuts = cuts.clone();
+            std::thread::spawn(move || {
+                let (client, _) = listener.accept().unwrap();
+                let server = TcpStream::connect((ip, port)).unwrap();
+                carry(server.try_clone().unwrap(), client.try_clone().unwrap(), usize::MAX);
+                // Of a download, nothing comes from the client.
+                let mut first = [0];
+                let _ = client.peek(&mut first).is_ok_and(|count| {
+                    let is_cut = count > 0 && cuts.load(Ordering::Relaxed) > 0;
+                    cuts.fetch_sub(usize::from(is_cut), Ordering::Relaxed);
+                    carry(client, server, if is_cut { 5 } else { usize::MAX });
+                    true
+                });
+            });
+        }
+        if client.write_all(format!("{line}\r\n").as_bytes()).is_err() {
+            break;
+        }
+    }
+    let _ = client.shutdown(Shutdown::Both);
+}
+
+/// Carries at most this many bytes on, and takes all.
+fn carry(mut from: TcpStream, mut to: TcpStream, mut most: usize) {
+    std::thread::spawn(move || {
+        let mut piece = [0; 4096];
+        while let Ok(count @ 1..) = from.read(&mut piece) {
+            let carried = count.min(most);
+            most -= carried;
+            let _ = to.write_all(&piece[..carried]);
+            if most == 0 {
+                let _ = to.shutdown(Shutdown::Write);
+            }
+        }
+        let _ = to.shutdown(Shutdown::Write);
+    });
 }
 
 #[test]
