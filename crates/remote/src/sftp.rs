@@ -1,9 +1,11 @@
 //! Objects as files of an SFTP server, by the user's own `ssh`.
 //!
-//! A new object is written under a temporary name, flushed (`fsync@openssh.com`), and renamed. The
-//! plain rename of version 3 refuses a name that is taken: OpenSSH's server makes a second name for
-//! the file and removes the first (`link`, `unlink`), which is exclusive and atomic. Where its file
-//! system has no links it looks first and then renames, which is not; so `init` tries it.
+//! A new object is written under a temporary name and flushed (`fsync@openssh.com`). It gets its own
+//! as a second name (`hardlink@openssh.com`), which is atomic and refuses a name that is taken; then
+//! the first is removed. The plain rename of version 3 would do the same in most places. But if the
+//! file system has no links, OpenSSH's server looks whether the name is free and then renames, and
+//! another machine, which has another process of the server, may do so at the same time. No trial by
+//! one machine finds that out, so a server without links has no exclusive create.
 //! `posix-rename@openssh.com` replaces atomically.
 //!
 //! A writer that is killed may leave a temporary file. It is left alone, as at WebDAV.
@@ -24,16 +26,20 @@ use crate::rate::Line;
 use crate::service::{Service, read_within};
 use crate::settings::Settings;
 use crate::shell::{Shell, What};
-use packet::{Body, FOR_A_NEW_FILE, FOR_READING, MKDIR, REMOVE, RENAME, free_blocks};
-use session::Session;
+use packet::{Body, FOR_A_NEW_FILE, FOR_READING, MKDIR, REMOVE, free_blocks};
+use session::{Session, done};
 
 /// Requests in flight that are worth having: each of a large object is many by itself.
 const IN_FLIGHT: usize = 8;
 /// What the names of temporary files begin with; no object's name does.
 const TEMPORARY: &str = ".tmp-";
 const FLUSH: &str = "fsync@openssh.com";
+const LINK: &str = "hardlink@openssh.com";
 const REPLACE: &str = "posix-rename@openssh.com";
 const SPACE: &str = "statvfs@openssh.com";
+
+/// What a server that makes no second names cannot do.
+const EXCLUDE: &str = "keep two clients from creating the same object: it has no links";
 
 /// A folder of an SFTP server.
 pub(crate) struct Sftp {
@@ -77,6 +83,14 @@ impl Sftp {
         if name.is_empty() { self.root.clone() } else { format!("{}/{name}", self.root) }.into()
     }
 
+    /// A new name for a temporary file in a folder.
+    fn temporary(&self, folder: &str) -> Vec<u8> {
+        let chance: [u8; 12] = random_array(&*self.entropy);
+        let hex: String = chance.iter().map(|byte| format!("{byte:02x}")).collect();
+        let slash = if folder.is_empty() { "" } else { "/" };
+        self.path(&format!("{folder}{slash}{TEMPORARY}{hex}"))
+    }
+
     /// Writes a temporary file in the folder of an object, and returns its path.
     fn write(
         &self,
@@ -84,11 +98,8 @@ impl Sftp {
         name: &ObjectName,
         bytes: &[u8],
     ) -> Result<Vec<u8>, Failure> {
-        let chance: [u8; 12] = random_array(&*self.entropy);
-        let hex: String = chance.iter().map(|byte| format!("{byte:02x}")).collect();
         let folder = name.folder();
-        let slash = if folder.is_empty() { "" } else { "/" };
-        let temporary = self.path(&format!("{folder}{slash}{TEMPORARY}{hex}"));
+        let temporary = self.temporary(folder);
         let file = match session.open_file(&temporary, FOR_A_NEW_FILE) {
             Err(Failure::NotFound) => {
                 make_folder(session, &self.path(folder))?;
@@ -120,19 +131,40 @@ impl Sftp {
         }
     }
 
-    /// Gives a temporary file its name by `rename`, or removes it.
-    fn name(
-        &self,
-        session: &Session,
-        temporary: &[u8],
-        rename: impl FnOnce() -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
-        let renamed = rename();
-        if renamed.is_err() {
-            let _ = session.ask(REMOVE, Body::default().string(temporary));
+    /// Whether the server makes second names for the files of a folder.
+    fn links(&self, session: &Session, folder: &str) -> Result<bool, Failure> {
+        let (first, second) = (self.temporary(folder), self.temporary(folder));
+        session.open_file(&first, FOR_A_NEW_FILE)?.write_all(&[], None)?;
+        let linked = move_by_link(session, &first, &second);
+        let _ = session.ask(REMOVE, Body::default().string(&second));
+        match linked {
+            Err(failure @ (Failure::Lost(_) | Failure::Busy { .. })) => Err(failure),
+            linked => Ok(linked.is_ok()),
         }
-        renamed
     }
+
+    /// What a refusal about an object means: servers say of a folder in its place only that
+    /// something failed.
+    fn explain(&self, session: &Session, name: &ObjectName, failure: Failure) -> Failure {
+        let Failure::Refused { refusal: Refusal::Other, .. } = failure else { return failure };
+        match session.stat(&self.path(name.as_str())) {
+            Ok(attributes) if attributes.is_folder() => {
+                Failure::Unreadable(io::ErrorKind::IsADirectory.into())
+            }
+            _ => failure,
+        }
+    }
+}
+
+/// Gives a file another name, if that is free. The first is gone in any case.
+fn move_by_link(session: &Session, from: &[u8], to: &[u8]) -> Result<(), Failure> {
+    let linked = session.send_extended(LINK, Body::default().string(from).string(to))?;
+    // In the same flight: the server does one after the other.
+    let removed = session.send(REMOVE, Body::default().string(from))?;
+    let linked = done(&linked);
+    // A name that is left is that of a temporary file.
+    let _ = done(&removed);
+    linked
 }
 
 fn make_folder(session: &Session, path: &[u8]) -> Result<(), Failure> {
@@ -184,9 +216,8 @@ impl Service for Sftp {
         let session = self.session()?;
         let path = self.path(name.as_str());
         let read = session.open_file(&path, FOR_READING).and_then(|file| file.read(offset, length));
-        match read {
-            // Of a folder in its place, or of a bad sector: of this object. A missing right is none
-            // of its faults.
+        match read.map_err(|failure| self.explain(&session, name, failure)) {
+            // Of a bad sector, perhaps: of this object. A missing right is none of its faults.
             Err(Failure::Refused { refusal, answer }) if refusal != Refusal::Right => {
                 Err(Failure::Unreadable(io::Error::other(answer)))
             }
@@ -204,20 +235,27 @@ impl Service for Sftp {
 
     fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), Failure> {
         let session = self.session()?;
+        if !session.has(LINK) {
+            return Err(Failure::Unsupported(EXCLUDE));
+        }
         let temporary = self.write(&session, name, bytes)?;
-        let path = self.path(name.as_str());
-        self.name(&session, &temporary, || {
-            let body = Body::default().string(&temporary).string(&path);
-            match session.ask(RENAME, body) {
-                // Servers say of a name that is taken only that something failed.
-                Err(Failure::Refused { refusal: Refusal::Other, .. })
-                    if session.stat(&path).is_ok() =>
-                {
-                    Err(Failure::Taken)
+        match move_by_link(&session, &temporary, &self.path(name.as_str())) {
+            // Servers say of a name that is taken only that something failed.
+            Err(failure @ (Failure::Refused { .. } | Failure::NotFound)) => {
+                if session.is_taken(&self.path(name.as_str()))? {
+                    return Err(Failure::Taken);
                 }
-                other => other,
+                match self.or_full(&session, failure) {
+                    full @ Failure::Full { .. } => Err(full),
+                    // What had the name may have been removed a moment ago.
+                    failure if self.links(&session, name.folder())? => {
+                        Err(Failure::lost(failure.answer()))
+                    }
+                    _ => Err(Failure::Unsupported(EXCLUDE)),
+                }
             }
-        })
+            other => other,
+        }
     }
 
     fn replace(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), Failure> {
@@ -226,14 +264,18 @@ impl Service for Sftp {
             return Err(Failure::Unsupported("replace an object at once"));
         }
         let temporary = self.write(&session, name, bytes)?;
-        self.name(&session, &temporary, || {
-            let body = Body::default().string(&temporary).string(&self.path(name.as_str()));
-            session.extended(REPLACE, body).map(drop)
+        let body = Body::default().string(&temporary).string(&self.path(name.as_str()));
+        let renamed = session.extended(REPLACE, body).map(drop);
+        renamed.map_err(|failure| {
+            let _ = session.ask(REMOVE, Body::default().string(&temporary));
+            self.explain(&session, name, failure)
         })
     }
 
     fn remove(&self, name: &ObjectName) -> Result<(), Failure> {
-        self.session()?.ask(REMOVE, Body::default().string(&self.path(name.as_str())))
+        let session = self.session()?;
+        let removed = session.ask(REMOVE, Body::default().string(&self.path(name.as_str())));
+        removed.map_err(|failure| self.explain(&session, name, failure))
     }
 
     fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, Failure> {

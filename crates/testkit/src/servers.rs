@@ -17,7 +17,7 @@ mod wsgidav;
 pub use azurite::{Azurite, azurite};
 pub use moto::{Moto, moto};
 pub use s3proxy::{S3Proxy, s3proxy};
-pub use sshd::{Sshd, sshd};
+pub use sshd::{Sshd, sshd, sshd_with};
 pub use swift::{Swift, swift};
 pub use versitygw::{Versitygw, versitygw};
 pub use vsftpd::{Vsftpd, vsftpd, vsftpd_tls};

@@ -7,8 +7,8 @@ use std::time::Duration;
 use strongroom_backend::Refusal;
 
 use super::packet::{
-    Attributes, Body, CLOSE, END_OF_FILE, EXTENDED, FSTAT, INIT, NO_SUCH_FILE, OK, OPEN, OPENDIR,
-    PERMISSION_DENIED, Packet, READ, READDIR, STAT, UNSUPPORTED, WRITE, packet,
+    Attributes, Body, CLOSE, END_OF_FILE, EXTENDED, FSTAT, INIT, LSTAT, NO_SUCH_FILE, OK, OPEN,
+    OPENDIR, PERMISSION_DENIED, Packet, READ, READDIR, STAT, UNSUPPORTED, WRITE, packet,
 };
 use crate::calls::{Call, Calls, Link};
 use crate::failure::Failure;
@@ -65,7 +65,7 @@ impl Session {
     }
 
     /// Sends a request.
-    fn send(&self, kind: u8, body: Body) -> Result<Call<Packet>, Failure> {
+    pub(super) fn send(&self, kind: u8, body: Body) -> Result<Call<Packet>, Failure> {
         let call = self.calls.call()?;
         call.send(&packet(kind, call.number, &body.0))?;
         Ok(call)
@@ -76,19 +76,37 @@ impl Session {
         done(&self.send(kind, body)?)
     }
 
-    /// The answer of an extension.
-    pub(super) fn extended(&self, name: &str, body: Body) -> Result<Vec<u8>, Failure> {
+    /// Sends a request of an extension.
+    pub(super) fn send_extended(&self, name: &str, body: Body) -> Result<Call<Packet>, Failure> {
         let mut whole = Body::default().string(name.as_bytes());
         whole.0.extend(body.0);
-        let call = self.send(EXTENDED, whole)?;
+        self.send(EXTENDED, whole)
+    }
+
+    /// The answer of an extension.
+    pub(super) fn extended(&self, name: &str, body: Body) -> Result<Vec<u8>, Failure> {
+        let call = self.send_extended(name, body)?;
         match call.next()? {
             Packet::Extended(body) => Ok(body),
             other => status(&call, other).map(|()| Vec::new()),
         }
     }
 
+    /// Whether anything has a name, and be it a link that leads nowhere.
+    pub(super) fn is_taken(&self, path: &[u8]) -> Result<bool, Failure> {
+        match self.attributes(LSTAT, path) {
+            Ok(_) => Ok(true),
+            Err(Failure::NotFound) => Ok(false),
+            Err(failure) => Err(failure),
+        }
+    }
+
     pub(super) fn stat(&self, path: &[u8]) -> Result<Attributes, Failure> {
-        let call = self.send(STAT, Body::default().string(path))?;
+        self.attributes(STAT, path)
+    }
+
+    fn attributes(&self, kind: u8, path: &[u8]) -> Result<Attributes, Failure> {
+        let call = self.send(kind, Body::default().string(path))?;
         match call.next()? {
             Packet::Attributes(attributes) => Ok(attributes),
             other => Err(unexpected(&call, other)),
@@ -119,6 +137,8 @@ impl Session {
             }
             let Some(call) = pages.pop_front() else { return Ok(entries) };
             match call.next()? {
+                // One that gives no names would give none for ever.
+                Packet::Names(names) if names.is_empty() => is_over = true,
                 Packet::Names(names) => entries.extend(names),
                 Packet::Status { code: END_OF_FILE, .. } => is_over = true,
                 other => return Err(unexpected(&call, other)),
@@ -238,7 +258,8 @@ fn answered(call: &Call<Packet>) -> Result<Option<Vec<u8>>, Failure> {
     }
 }
 
-fn done(call: &Call<Packet>) -> Result<(), Failure> {
+/// Waits for an answer that says no more than how a request ended.
+pub(super) fn done(call: &Call<Packet>) -> Result<(), Failure> {
     let answer = call.next()?;
     status(call, answer)
 }

@@ -3,11 +3,11 @@
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use strongroom_backend::{BackendError, ObjectName, Refusal, read_all};
-use strongroom_base::Stopwatch;
+use strongroom_backend::{BackendError, ObjectName, Refusal, Trial, read_all, try_exclusive};
+use strongroom_base::{SeededEntropy, Stopwatch};
 use strongroom_testkit::conformance;
 use strongroom_testkit::relay::{LineOptions, Relay};
-use strongroom_testkit::servers::sshd;
+use strongroom_testkit::servers::{sshd, sshd_with};
 
 use crate::{place, settings};
 
@@ -70,12 +70,115 @@ fn an_object_that_is_no_file_is_unreadable() {
     assert_eq!(backend.list("arenas").unwrap().len(), 1);
     let name = ObjectName::new("arenas", "folder");
     assert!(backend.size(&name).unwrap_err().is_unreadable());
-    assert!(backend.read(&name, 0, 10).unwrap_err().is_unreadable());
+    assert!(backend.read(&name, 0, 10).unwrap_err().is_directory());
+    for (what, outcome) in
+        [("remove", backend.remove(&name)), ("replace", backend.replace(&name, b"x"))]
+    {
+        assert!(outcome.as_ref().is_err_and(BackendError::is_directory), "{what}: {outcome:?}");
+    }
     let taken = backend.create(&name, b"x");
     assert!(matches!(taken, Err(BackendError::AlreadyExists { .. })), "{taken:?}");
+    // A link that leads nowhere has the name all the same.
+    std::os::unix::fs::symlink("/no/such/file", folder.join("arenas/link")).unwrap();
+    let taken = backend.create(&ObjectName::new("arenas", "link"), b"x");
+    assert!(matches!(taken, Err(BackendError::AlreadyExists { .. })), "{taken:?}");
     let left = std::fs::read_dir(folder.join("arenas")).unwrap().count();
-    assert_eq!(left, 1, "a temporary file was left");
+    assert_eq!(left, 2, "a temporary file was left");
 }
+
+/// What OpenSSH's server does there is to look whether a name is free and then to rename.
+#[test]
+fn a_server_whose_file_system_has_no_links_is_not_exclusive() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, shim) = (folder.path().join("shim.c"), folder.path().join("shim.so"));
+    std::fs::write(&source, NO_LINKS).unwrap();
+    let mut compile = std::process::Command::new("cc");
+    compile.args(["-shared", "-fPIC", "-o"]).args([&shim, &source]);
+    assert!(compile.status().unwrap().success());
+    let preloaded = format!("env LD_PRELOAD={} {SFTP_SERVER}", shim.display());
+    let without_links = format!("{SFTP_SERVER} -P hardlink");
+    for (server, expected) in [
+        (sshd_with(SFTP_SERVER), Trial::Exclusive),
+        (sshd_with(&preloaded), Trial::NotExclusive),
+        (sshd_with(&without_links), Trial::NotExclusive),
+    ] {
+        let place_of_it = server.server.folder.path().join("place");
+        let text =
+            server.url("sftp", server.server.address, &format!("/{}", place_of_it.display()));
+        let open = || place(&text).create(&settings(server.variables())).unwrap();
+        // Each has a process of the server, as other machines have.
+        let both = [open(), open()];
+        assert_eq!(try_exclusive(&*both[0], &SeededEntropy::new(1)).unwrap(), expected);
+        assert_eq!(both[0].list("trial").unwrap(), []);
+        let name = ObjectName::new("snapshots", "one");
+        let created = std::thread::scope(|scope| {
+            let create = |at: usize| both[at].create(&name, &[at as u8]);
+            let other = scope.spawn(move || create(1));
+            [create(0), other.join().unwrap()]
+        });
+        let winners = created.iter().filter(|outcome| outcome.is_ok()).count();
+        assert_eq!(winners, usize::from(expected == Trial::Exclusive), "{created:?}");
+        let left = std::fs::read_dir(place_of_it.join("snapshots")).map_or(0, Iterator::count);
+        assert_eq!(left, winners, "a temporary file was left");
+    }
+}
+
+const SFTP_SERVER: &str = "/usr/lib/openssh/sftp-server";
+
+/// A file system without links, on which a rename takes its time.
+const NO_LINKS: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <unistd.h>
+
+int link(const char *from, const char *to) {
+    errno = EOPNOTSUPP;
+    return -1;
+}
+
+int rename(const char *from, const char *to) {
+    usleep(200000);
+    int (*next)(const char *, const char *) = dlsym(RTLD_NEXT, "rename");
+    return next(from, to);
+}
+"#;
+
+/// A server that says that there is more and gives nothing would be asked for ever.
+#[test]
+fn a_folder_ends_when_the_server_gives_no_more_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("server.py");
+    std::fs::write(&program, EMPTY_NAMES).unwrap();
+    let line = format!("python3 {}", program.display());
+    let settings = settings(vec![("STRONGROOM_SSH".to_owned(), line)]);
+    let backend = place("sftp://host/x").open(&settings).unwrap().unwrap();
+    let (sender, listed) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(backend.list("keys")));
+    let listed = listed.recv_timeout(Duration::from_secs(20)).expect("it ends").unwrap();
+    assert_eq!(listed.len(), 1);
+}
+
+/// A server of SFTP with one file in each folder.
+const EMPTY_NAMES: &str = r#"
+import struct, sys
+text = lambda bytes: struct.pack('>I', len(bytes)) + bytes
+def send(body):
+    sys.stdout.buffer.write(struct.pack('>I', len(body)) + body)
+    sys.stdout.buffer.flush()
+listings = 0
+while head := sys.stdin.buffer.read(4):
+    packet = sys.stdin.buffer.read(struct.unpack('>I', head)[0])
+    kind, number = packet[0], packet[1:5]
+    if kind == 1: send(b'' + struct.pack('>I', 3))
+    elif kind == 17: send(b'i' + number + struct.pack('>II', 4, 0o040755))
+    elif kind == 11: send(b'f' + number + text(b'folder'))
+    elif kind == 12:
+        listings += 1
+        names = text(b'a') + text(b'a') + struct.pack('>I', 0) if listings == 1 else b''
+        send(b'h' + number + struct.pack('>I', listings == 1) + names)
+    else: send(b'e' + number + struct.pack('>I', 0) + text(b'') + text(b''))
+"#;
 
 #[test]
 fn a_connection_that_is_cut_is_made_again() {

@@ -10,6 +10,8 @@ use super::{Server, prepare};
 
 /// Where Debian has it.
 const PROGRAM: &str = "/usr/sbin/sshd";
+/// The server of SFTP that is a part of sshd.
+const OF_ITS_OWN: &str = "internal-sftp";
 
 /// A running sshd.
 #[derive(Debug)]
@@ -24,13 +26,26 @@ pub struct Sshd {
 ///
 /// If it is not installed or does not start.
 pub fn sshd(forced: Option<&str>) -> Sshd {
-    let server = Server::start(|folder, address| command(folder, address, forced));
+    start(forced, OF_ITS_OWN)
+}
+
+/// Starts sshd with this command as its server of SFTP.
+///
+/// # Panics
+///
+/// As [`sshd`].
+pub fn sshd_with(sftp: &str) -> Sshd {
+    start(None, sftp)
+}
+
+fn start(forced: Option<&str>, sftp: &str) -> Sshd {
+    let server = Server::start(|folder, address| command(folder, address, forced, sftp));
     let sshd = Sshd { server };
     sshd.trust(sshd.server.address);
     sshd
 }
 
-fn command(folder: &Path, address: SocketAddr, forced: Option<&str>) -> Command {
+fn command(folder: &Path, address: SocketAddr, forced: Option<&str>, sftp: &str) -> Command {
     for key in ["host", "user"] {
         if !folder.join(key).exists() {
             let args: [&dyn AsRef<OsStr>; 7] =
@@ -46,7 +61,7 @@ fn command(folder: &Path, address: SocketAddr, forced: Option<&str>) -> Command 
     let text = format!(
         "ListenAddress {address}\nHostKey {0}/host\nPidFile {0}/pid\nAuthorizedKeysFile {0}/authorized_keys\n\
          StrictModes no\nUsePAM no\nPasswordAuthentication no\nPermitRootLogin yes\n\
-         MaxStartups 100\nMaxSessions 100\nPrintMotd no\nSubsystem sftp internal-sftp\n",
+         MaxStartups 100\nMaxSessions 100\nPrintMotd no\nSubsystem sftp {sftp}\n",
         folder.display()
     );
     let file = folder.join("sshd_config");
@@ -88,6 +103,6 @@ impl Sshd {
         for file in ["host", "host.pub"] {
             fs::remove_file(folder.join(file)).expect("a key that was made");
         }
-        self.server.restart(|folder, address| command(folder, address, None));
+        self.server.restart(|folder, address| command(folder, address, None, OF_ITS_OWN));
     }
 }
