@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName, Operation, Promises};
+use strongroom_backend::{
+    Backend, BackendError, ObjectInfo, ObjectName, Operation, Promises, Refusal,
+};
 use strongroom_base::entropy::random_array;
 use strongroom_base::{Cancel, Entropy, Stopwatch, Timestamp};
 
@@ -30,6 +32,21 @@ const LONG_BYTES: usize = 256 << 10;
 /// A wait is interrupted this often to see whether the user asked for an end.
 const NAP: Duration = Duration::from_millis(100);
 
+/// What is under a name, compared with what was to be stored there.
+enum Found {
+    /// The same bytes.
+    Equal,
+    /// Others, or nothing that can be read.
+    Other,
+    /// As many bytes, which this client is not given.
+    OfEqualLength(Failure),
+}
+
+/// Whether a place has an object and does not give it to this client.
+fn is_withheld(failure: &Failure) -> bool {
+    matches!(failure, Failure::Refused { refusal: Refusal::Right | Refusal::Archived, .. })
+}
+
 /// A backend of a service.
 pub(crate) struct Remote<S> {
     service: S,
@@ -37,6 +54,7 @@ pub(crate) struct Remote<S> {
     patience: Duration,
     cancel: Cancel,
     entropy: Arc<dyn Entropy>,
+    is_drawn: fn(&ObjectName) -> bool,
     /// Whether any request was ever answered.
     has_answered: AtomicBool,
 }
@@ -51,6 +69,7 @@ impl<S: Service> Remote<S> {
             patience: settings.patience,
             cancel: settings.cancel.clone(),
             entropy: settings.entropy.clone(),
+            is_drawn: settings.is_drawn,
             has_answered: AtomicBool::new(false),
         }
     }
@@ -129,20 +148,22 @@ impl<S: Service> Remote<S> {
         failure.into_error(operation, Some(name), &self.service.describe())
     }
 
-    /// Whether an object has exactly these bytes. One that cannot be read has others, as far as the
-    /// caller can know.
-    fn holds(&self, name: &ObjectName, bytes: &[u8]) -> Result<bool, Failure> {
+    /// Compares an object with these bytes. One that cannot be read has others, as far as the caller
+    /// can know.
+    fn look(&self, name: &ObjectName, bytes: &[u8]) -> Result<Found, Failure> {
         match self.service.size(name) {
-            Ok(size) if size != bytes.len() as u64 => return Ok(false),
+            Ok(size) if size != bytes.len() as u64 => return Ok(Found::Other),
             // Of an empty object, some servers cannot send a part.
-            Ok(0) => return Ok(true),
+            Ok(0) => return Ok(Found::Equal),
             Ok(_) => {}
-            Err(failure) if failure.is_of_the_object() => return Ok(false),
+            Err(failure) if failure.is_of_the_object() => return Ok(Found::Other),
             Err(failure) => return Err(failure),
         }
         match self.service.read(name, 0, bytes.len() + 1) {
-            Ok(found) => Ok(found == bytes),
-            Err(failure) if failure.is_of_the_object() => Ok(false),
+            Ok(found) if found == bytes => Ok(Found::Equal),
+            Ok(_) => Ok(Found::Other),
+            Err(failure) if is_withheld(&failure) => Ok(Found::OfEqualLength(failure)),
+            Err(failure) if failure.is_of_the_object() => Ok(Found::Other),
             Err(failure) => Err(failure),
         }
     }
@@ -151,7 +172,11 @@ impl<S: Service> Remote<S> {
     fn try_create(&self, name: &ObjectName, bytes: &[u8], lost: usize) -> Result<(), Failure> {
         if lost > 0 && bytes.len() >= LONG_BYTES {
             match self.service.size(name) {
-                Ok(_) => return self.compare(name, bytes),
+                Ok(_) => match self.look(name, bytes)? {
+                    // A place that compares by itself, as our server does, says more.
+                    Found::OfEqualLength(_) if !(self.is_drawn)(name) => {}
+                    found => return self.conclude(name, found),
+                },
                 Err(Failure::NotFound) => {}
                 Err(failure) => return Err(failure),
             }
@@ -169,7 +194,22 @@ impl<S: Service> Remote<S> {
     }
 
     fn compare(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), Failure> {
-        if self.holds(name, bytes)? { Ok(()) } else { Err(Failure::Taken) }
+        let found = self.look(name, bytes)?;
+        self.conclude(name, found)
+    }
+
+    /// Whether what was found under a name is what was to be stored there.
+    fn conclude(&self, name: &ObjectName, found: Found) -> Result<(), Failure> {
+        match found {
+            Found::Equal => Ok(()),
+            Found::Other => Err(Failure::Taken),
+            // No other writer draws the same name.
+            Found::OfEqualLength(_) if (self.is_drawn)(name) => Ok(()),
+            Found::OfEqualLength(Failure::Refused { refusal: Refusal::Archived, .. }) => {
+                Err(Failure::Taken)
+            }
+            Found::OfEqualLength(failure) => Err(failure),
+        }
     }
 
     fn try_remove(&self, name: &ObjectName, lost: usize) -> Result<(), Failure> {

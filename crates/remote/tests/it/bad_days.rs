@@ -216,6 +216,37 @@ fn an_object_that_was_stored_is_stored_whatever_is_said_of_the_next_attempt() {
     }
 }
 
+/// Keys that may put and not get, and arenas in an archive: of a name that was drawn by chance, the
+/// length says enough.
+#[test]
+fn what_may_not_be_read_back_is_known_by_its_name_and_length() {
+    for code in ["AccessDenied", "InvalidObjectState"] {
+        let gateway = versitygw();
+        let puts = AtomicUsize::new(0);
+        let text = format!("<Error><Code>{code}</Code><Message>Access Denied</Message></Error>");
+        let server = FaultyHttp::start(Some(gateway.server.address), move |asked| {
+            match asked.method.as_str() {
+                "PUT" if puts.fetch_add(1, Ordering::Relaxed) % 2 == 0 => HttpFault::Unanswered,
+                "GET" if asked.headers.iter().any(|(name, _)| name == "range") => {
+                    HttpFault::Instead(403, Vec::new(), text.clone())
+                }
+                _ => HttpFault::None,
+            }
+        });
+        let mut settings = settings(gateway.variables(server.address));
+        settings.is_drawn = |name| name.folder() == "arenas";
+        let backend = place("s3://bucket").open(&settings).unwrap().unwrap();
+        for bytes in [vec![7; 300 << 10], vec![7; 100]] {
+            let drawn = ObjectName::new("arenas", format!("a{}", bytes.len()));
+            backend.create(&drawn, &bytes).unwrap();
+            let other = backend.create(&drawn, &bytes[1..]);
+            assert!(matches!(other, Err(BackendError::AlreadyExists { .. })), "{other:?}");
+        }
+        // Of a name that several may take, the bytes matter.
+        backend.create(&ObjectName::new("snapshots", "a"), b"1").unwrap_err();
+    }
+}
+
 /// A part that is lost or turned away costs that part, and an upload that is given up is ended.
 #[test]
 fn a_lost_part_is_sent_again_alone() {

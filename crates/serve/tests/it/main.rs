@@ -85,6 +85,32 @@ fn a_connection_that_is_cut_is_made_again() {
     }
 }
 
+/// A client that may not read blocks cannot compare; the server can.
+#[test]
+fn a_client_that_may_only_put_repeats_a_create_whose_answer_was_lost() {
+    let world = World::open(Checks::Nothing);
+    let (owner, client) =
+        (world.token("room", Role::Admin, None), world.token("room", Role::PutOnly, None));
+    let near = world.place(&owner).create(&world.settings(&owner)).unwrap();
+    let options = LineOptions { delay: Duration::from_millis(300), ..LineOptions::default() };
+    let relay = Relay::start(world.address(), options);
+    let far = world.place_at(relay.address, &client).open(&world.settings(&client)).unwrap();
+    let (far, bytes) = (far.unwrap(), vec![1; 1 << 20]);
+    let name = ObjectName::new("arenas", "a1");
+    std::thread::scope(|scope| {
+        let creating = scope.spawn(|| far.create(&name, &bytes));
+        while near.size(&name).is_err() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // It is stored, and its answer is on the way.
+        relay.cut();
+        creating.join().unwrap().unwrap();
+    });
+    assert!(relay.connections() > 1);
+    let other = far.create(&name, &bytes[1..]);
+    assert!(matches!(other, Err(BackendError::AlreadyExists { .. })), "{other:?}");
+}
+
 #[test]
 fn a_directory_in_the_place_of_an_object_is_named() {
     let folder = tempfile::tempdir().unwrap();
