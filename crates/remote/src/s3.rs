@@ -55,6 +55,9 @@ const CLASSED_FOLDER: &str = "arenas";
 /// Classes whose objects have to be brought back before they can be read.
 const ARCHIVES: [&str; 2] = ["GLACIER", "DEEP_ARCHIVE"];
 
+/// The mode of a lock that no user can lift before its end.
+const COMPLIANCE: &str = "COMPLIANCE";
+
 /// The failure of a lock in a bucket that was not made for them.
 const NOT_ENABLED: Failure =
     Failure::Unsupported("lock objects: object lock is not enabled for the bucket");
@@ -200,7 +203,8 @@ impl S3 {
         Ok(answer)
     }
 
-    /// When the lock of an object ends, if it has one.
+    /// When the lock of an object ends, if it has one that no user can lift: of the other mode,
+    /// `GOVERNANCE`, a right is enough.
     fn locked_until(&self, name: &ObjectName) -> Result<Option<Time>, Failure> {
         let key = self.key(name);
         let mut action = self.bucket.get_object(None, &key);
@@ -219,13 +223,14 @@ impl S3 {
         let text = String::from_utf8_lossy(&answer.body);
         let document = roxmltree::Document::parse(text.trim()).ok();
         // Stores give its root several names.
-        let end = document
-            .as_ref()
-            .and_then(|document| {
-                document.descendants().find(|node| node.tag_name().name() == "RetainUntilDate")
-            })
-            .ok_or(Failure::Unsupported("lock objects"))?;
-        Ok(end.text().and_then(|text| text.trim().parse().ok()))
+        let find = |tag: &str| {
+            let mut nodes = document.as_ref()?.descendants();
+            let found = nodes.find(|node| node.tag_name().name() == tag)?;
+            Some(found.text().unwrap_or_default().trim().to_owned())
+        };
+        let end = find("RetainUntilDate").ok_or(Failure::Unsupported("lock objects"))?;
+        let is_final = find("Mode").is_some_and(|mode| mode == COMPLIANCE);
+        Ok(end.parse().ok().filter(|_| is_final))
     }
 
     /// The header with the storage class of an object, if it has one.
@@ -412,12 +417,13 @@ impl Service for S3 {
         let second = until.0.div_euclid(1_000_000_000);
         let until = Time::from_second(second).map_err(Failure::lost)?;
         // Asked first, because a store that does not know locks would take the request below for
-        // one that replaces the object. And a lock that is long enough cannot be shortened.
+        // one that replaces the object. And a lock that is long enough cannot be shortened. One of
+        // the weaker mode becomes one of this, or the store says why not.
         if self.locked_until(name)?.is_some_and(|end| end >= until) {
             return Ok(());
         }
         let body = format!(
-            "<Retention xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Mode>COMPLIANCE</Mode>\
+            "<Retention xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Mode>{COMPLIANCE}</Mode>\
              <RetainUntilDate>{until:.0}</RetainUntilDate></Retention>"
         );
         let sum = base64(digest::digest(&digest::SHA256, body.as_bytes()).as_ref());

@@ -247,6 +247,41 @@ fn what_may_not_be_read_back_is_known_by_its_name_and_length() {
     }
 }
 
+/// A lock that its owner can lift is none. What the store says of a better one is reported.
+#[test]
+fn a_lock_of_the_weaker_kind_is_not_enough() {
+    for (mode, until, code, asks) in [
+        ("GOVERNANCE", "2099-01-01T00:00:00Z", "AccessDenied", true),
+        ("COMPLIANCE", "2099-01-01T00:00:00Z", "AccessDenied", false),
+        ("COMPLIANCE", "2001-01-01T00:00:00Z", "AccessDenied", true),
+        ("", "2099-01-01T00:00:00Z", "AccessDenied", true),
+    ] {
+        let server = FaultyHttp::start(None, move |asked| match asked.method.as_str() {
+            "GET" if asked.target.contains("retention") => {
+                let text = format!(
+                    "<Retention><Mode>{mode}</Mode><RetainUntilDate>{until}</RetainUntilDate></Retention>"
+                );
+                HttpFault::Instead(200, Vec::new(), text)
+            }
+            "GET" => HttpFault::Instead(200, Vec::new(), EMPTY_LISTING.to_owned()),
+            _ => {
+                let text = format!(
+                    "<Error><Code>{code}</Code><Message>protected by object lock</Message></Error>"
+                );
+                HttpFault::Instead(403, Vec::new(), text)
+            }
+        });
+        let backend = place("s3://bucket").open(&settings(variables_of(&server))).unwrap().unwrap();
+        let name = ObjectName::new("arenas", "a");
+        let outcome = backend.retain(&name, Timestamp(1_900_000_000_000_000_000));
+        let is_refused =
+            matches!(&outcome, Err(BackendError::Refused { refusal: Refusal::Locked, .. }));
+        assert_eq!((outcome.is_err(), is_refused), (asks, asks), "{mode} {until}: {outcome:?}");
+        let puts = server.asked().iter().filter(|asked| asked.method == "PUT").count();
+        assert_eq!(puts, usize::from(asks), "{mode} {until}");
+    }
+}
+
 /// A part that is lost or turned away costs that part, and an upload that is given up is ended.
 #[test]
 fn a_lost_part_is_sent_again_alone() {

@@ -92,6 +92,33 @@ fn long_objects_go_in_parts_and_are_created_once() {
     assert!(strongroom_backend::read_all(&*backend, &name).unwrap() == bytes[1..]);
 }
 
+/// `GOVERNANCE`, as buckets have it by default, is lifted by a right of its own.
+#[test]
+fn a_lock_that_can_be_lifted_becomes_one_that_cannot() {
+    let gateway = versitygw();
+    let settings = settings(gateway.variables(gateway.server.address));
+    let name = ObjectName::new("arenas", "a");
+    gateway.by_amazons_client("s3.create_bucket(Bucket='locked', ObjectLockEnabledForBucket=True)");
+    let locked = place("s3://locked").open(&settings).unwrap().unwrap();
+    locked.create(&name, b"1").unwrap();
+    gateway.by_amazons_client(
+        "import datetime\n\
+         end = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=90)\n\
+         s3.put_object_retention(Bucket='locked', Key='arenas/a', \
+         Retention={'Mode': 'GOVERNANCE', 'RetainUntilDate': end})",
+    );
+    let now = strongroom_base::Clock::now(&strongroom_base::SystemClock);
+    let month = strongroom_base::Timestamp(now.0 + 30 * 86_400_000_000_000);
+    match locked.retain(&name, month) {
+        Ok(()) => gateway.by_amazons_client(
+            "found = s3.get_object_retention(Bucket='locked', Key='arenas/a')['Retention']\n\
+             assert found['Mode'] == 'COMPLIANCE', found",
+        ),
+        Err(BackendError::Refused { refusal, .. }) => assert_eq!(refusal, Refusal::Locked),
+        Err(other) => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn a_locked_object_keeps_its_bytes() {
     let gateway = versitygw();
