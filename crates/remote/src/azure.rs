@@ -15,6 +15,7 @@ use crate::address::{Address, percent_encode};
 use crate::authority;
 use crate::failure::Failure;
 use crate::http::{Answer, Http, MESSAGE_BYTES_MAX, Request, range_header};
+use crate::pages::Pages;
 use crate::service::{Service, read_within};
 use crate::settings::Settings;
 use access::{Access, Keys};
@@ -141,11 +142,11 @@ impl Azure {
     }
 
     /// One page of the blobs that begin with `prefix`, up to the next slash.
-    fn page(&self, prefix: &str, after: &str) -> Result<Page, Failure> {
+    fn page(&self, prefix: &str, after: Option<&String>) -> Result<Page, Failure> {
         let query = [
             ("comp", "list".to_owned()),
             ("delimiter", "/".to_owned()),
-            ("marker", after.to_owned()),
+            ("marker", after.cloned().unwrap_or_default()),
             ("maxresults", PAGE_OBJECTS.to_string()),
             ("prefix", prefix.to_owned()),
             ("restype", "container".to_owned()),
@@ -247,27 +248,35 @@ impl Service for Azure {
             folder => format!("{}{folder}/", self.prefix),
         };
         let mut objects = Vec::new();
-        let mut after = String::new();
+        let mut pages = Pages::new();
         loop {
-            let page = self.page(&prefix, &after)?;
+            let page = self.page(&prefix, pages.begins())?;
             objects.extend(page.blobs.iter().filter_map(|(key, bytes)| {
                 let name = ObjectName::parse(key.strip_prefix(&self.prefix)?)?;
                 Some(ObjectInfo { name, bytes: *bytes })
             }));
-            // A store that gives the same page again would keep us here.
-            if page.next.is_empty() || page.next == after {
+            if !pages.turn(page.next)? {
                 return Ok(objects);
             }
-            after = page.next;
         }
     }
 
     fn holds_at_most(&self, folder: &str) -> Result<bool, Failure> {
-        let page = self.page(&self.prefix, "")?;
         let allowed = format!("{}{folder}/", self.prefix);
-        // Some programs make an empty blob for a folder.
-        let is_empty = page.blobs.iter().all(|(key, _)| *key == self.prefix);
-        Ok(is_empty && page.folders.iter().all(|found| *found == allowed))
+        let mut pages = Pages::new();
+        loop {
+            let page = self.page(&self.prefix, pages.begins())?;
+            // Some programs make an empty blob for a folder.
+            if !page.blobs.iter().all(|(key, _)| *key == self.prefix)
+                || !page.folders.iter().all(|found| *found == allowed)
+            {
+                return Ok(false);
+            }
+            // A page may have nothing, and say that there is more.
+            if !pages.turn(page.next)? {
+                return Ok(true);
+            }
+        }
     }
 
     fn copy(&self, from: &ObjectName, to: &ObjectName) -> Result<(), Failure> {
@@ -324,7 +333,8 @@ impl Service for Azure {
 struct Page {
     blobs: Vec<(String, u64)>,
     folders: Vec<String>,
-    next: String,
+    /// Where the next page begins.
+    next: Option<String>,
 }
 
 impl Page {
@@ -354,7 +364,8 @@ impl Page {
             }
         }
         let next = root.children().find(|node| node.has_tag_name("NextMarker"));
-        page.next = next.and_then(|node| node.text()).unwrap_or_default().to_owned();
+        let next = next.and_then(|node| node.text()).filter(|next| !next.is_empty());
+        page.next = next.map(str::to_owned);
         Ok(page)
     }
 }

@@ -19,6 +19,7 @@ mod ftp;
 mod http;
 mod lanes;
 mod own;
+mod pages;
 mod past;
 mod place;
 mod rate;

@@ -29,6 +29,7 @@ use crate::address::{Address, Scheme, percent_encode};
 use crate::authority;
 use crate::failure::Failure;
 use crate::http::{Answer, Http, MESSAGE_BYTES_MAX, Request, range_header};
+use crate::pages::Pages;
 use crate::service::{Service, read_within};
 use crate::settings::Settings;
 use credentials::Provider;
@@ -367,29 +368,38 @@ impl Service for S3 {
             folder => format!("{}{folder}/", self.prefix),
         };
         let mut objects = Vec::new();
-        let mut after = None;
+        let mut pages = Pages::new();
         loop {
-            let page = self.page(&prefix, after.as_deref(), PAGE_NAMES)?;
+            let after = pages.begins().map(String::as_str);
+            let page = self.page(&prefix, after, PAGE_NAMES)?;
             objects.extend(page.contents.iter().filter_map(|object| {
                 let name = object.key.strip_prefix(&self.prefix)?;
                 let name = ObjectName::parse(name)?;
                 Some(ObjectInfo { name, bytes: object.size.unwrap_or(0) })
             }));
-            let next = page.next_continuation_token;
-            // A store that gives the same page again would keep us here.
-            if next.is_none() || next == after {
+            if !pages.turn(page.next_continuation_token)? {
                 return Ok(objects);
             }
-            after = next;
         }
     }
 
     fn holds_at_most(&self, folder: &str) -> Result<bool, Failure> {
-        let page = self.page(&self.prefix, None, PAGE_NAMES)?;
         let allowed = format!("{}{folder}/", self.prefix);
-        // Some consoles make an empty object for a folder.
-        let is_empty = page.contents.iter().all(|object| object.key == self.prefix);
-        Ok(is_empty && page.common_prefixes.iter().all(|found| found.prefix == allowed))
+        let mut pages = Pages::new();
+        loop {
+            let after = pages.begins().map(String::as_str);
+            let page = self.page(&self.prefix, after, PAGE_NAMES)?;
+            // Some consoles make an empty object for a folder.
+            if !page.contents.iter().all(|object| object.key == self.prefix)
+                || !page.common_prefixes.iter().all(|found| found.prefix == allowed)
+            {
+                return Ok(false);
+            }
+            // A page may have nothing, and say that there is more.
+            if !pages.turn(page.next_continuation_token)? {
+                return Ok(true);
+            }
+        }
     }
 
     fn copy(&self, from: &ObjectName, to: &ObjectName) -> Result<(), Failure> {

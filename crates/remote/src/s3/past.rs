@@ -15,6 +15,7 @@ use strongroom_backend::{ObjectInfo, ObjectName, Promises};
 use super::{PAGE_BYTES_MAX, PAGE_NAMES, S3, Said};
 use crate::failure::Failure;
 use crate::http::range_header;
+use crate::pages::Pages;
 use crate::past::Past;
 use crate::service::{Service, read_within};
 
@@ -86,11 +87,11 @@ impl S3Past {
     fn shown(&self, prefix: &str) -> Result<Vec<(String, Shown)>, Failure> {
         let mut all: Vec<Version> = Vec::new();
         let mut found = Vec::new();
-        let mut after = None;
+        let mut pages = Pages::new();
         loop {
-            let page = self.page(prefix, after.as_ref())?;
+            let page = self.page(prefix, pages.begins())?;
             all.extend(page.versions);
-            let is_last = page.next.is_none() || page.next == after;
+            let is_last = !pages.turn(page.next)?;
             // The versions of one key may go on in the next page.
             let last_key = all.last().map(|version| version.key.clone());
             let whole = match &last_key {
@@ -107,7 +108,6 @@ impl S3Past {
             if is_last {
                 return Ok(found);
             }
-            after = page.next;
         }
     }
 
@@ -198,7 +198,8 @@ impl Page {
         if child(root, "IsTruncated").as_deref() == Some("true") {
             let key = child(root, "NextKeyMarker").filter(|key| !key.is_empty());
             let version = child(root, "NextVersionIdMarker").unwrap_or_default();
-            page.next = key.map(|key| (key, version));
+            let key = key.ok_or_else(|| unreadable("it has no end".to_owned()))?;
+            page.next = Some((key, version));
         }
         Ok(page)
     }

@@ -247,6 +247,65 @@ fn what_may_not_be_read_back_is_known_by_its_name_and_length() {
     }
 }
 
+/// A listing of which a part is missing must not be taken for the whole.
+#[test]
+fn a_listing_that_goes_in_a_circle_is_no_listing() {
+    let of_s3 = |token: &str| {
+        format!(
+            "<ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Name>bucket</Name>\
+             <Prefix></Prefix><KeyCount>1</KeyCount><MaxKeys>1</MaxKeys>\
+             <IsTruncated>true</IsTruncated><Contents><Key>keys/a</Key><Size>1</Size></Contents>\
+             <NextContinuationToken>{token}</NextContinuationToken></ListBucketResult>"
+        )
+    };
+    let of_azure = |token: &str| {
+        format!(
+            "<EnumerationResults><Blobs><Blob><Name>keys/a</Name><Properties><Content-Length>1\
+             </Content-Length></Properties></Blob></Blobs><NextMarker>{token}</NextMarker>\
+             </EnumerationResults>"
+        )
+    };
+    let of_versions = |token: &str| {
+        format!(
+            "<ListVersionsResult><IsTruncated>true</IsTruncated><NextKeyMarker>{token}</NextKeyMarker>\
+             <Version><Key>keys/a</Key><VersionId>1</VersionId><Size>9</Size>\
+             <LastModified>1970-01-01T00:00:30.000Z</LastModified></Version></ListVersionsResult>"
+        )
+    };
+    let (of_s3, of_azure, of_versions) = (of_s3("again"), of_azure("again"), of_versions("again"));
+    // A store that says that there is more, and not where.
+    let without = of_versions.replace("NextKeyMarker", "X");
+    for (text, listing, past) in [
+        ("s3://bucket", of_s3, None),
+        ("azblob://container", of_azure, None),
+        ("s3://bucket", of_versions, Some(Past::Version(0))),
+        ("s3://bucket", without, Some(Past::Version(0))),
+    ] {
+        let server = FaultyHttp::start(None, move |asked| {
+            let opens = asked.number == 0;
+            let listing = if opens { EMPTY_LISTING } else { &listing };
+            HttpFault::Instead(200, Vec::new(), listing.to_owned())
+        });
+        let mut variables = variables_of(&server);
+        variables.extend(
+            [
+                ("AZURE_STORAGE_ENDPOINT", format!("http://{}/a", server.address)),
+                ("AZURE_STORAGE_ACCOUNT", "a".to_owned()),
+                ("AZURE_STORAGE_KEY", "a2V5".to_owned()),
+            ]
+            .map(|(name, value)| (name.to_owned(), value)),
+        );
+        let mut settings = settings(variables);
+        settings.patience = Duration::from_secs(1);
+        let backend = match past {
+            None => place(text).open(&settings),
+            Some(past) => place(text).open_past(&settings, past),
+        };
+        let listed = backend.unwrap().unwrap().list("keys");
+        assert!(matches!(listed, Err(BackendError::Io { .. })), "{text}: {listed:?}");
+    }
+}
+
 /// A lock that its owner can lift is none. What the store says of a better one is reported.
 #[test]
 fn a_lock_of_the_weaker_kind_is_not_enough() {
