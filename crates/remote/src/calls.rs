@@ -20,6 +20,9 @@ const WAITING_FRAMES: usize = 64;
 /// of theirs on a slow line, but a server may also have forgotten it.
 const TURNS_MAX: u32 = 30;
 
+/// How long a program at the far end of `ssh` may take nothing of what is sent.
+const PROGRESS: Duration = Duration::from_secs(60);
+
 /// The two directions of a connection, and how to end it.
 pub(crate) struct Link {
     pub(crate) receiving: Box<dyn Read + Send>,
@@ -47,8 +50,14 @@ impl End for Shell {
 }
 
 impl From<Shell> for Link {
-    fn from(mut shell: Shell) -> Self {
-        let sending = Box::new(shell.take_input());
+    fn from(shell: Shell) -> Self {
+        Self::of_shell(shell, PROGRESS)
+    }
+}
+
+impl Link {
+    fn of_shell(mut shell: Shell, progress: Duration) -> Self {
+        let sending = Box::new(shell.take_input(progress));
         let receiving = Box::new(shell.take_output());
         Self { receiving, sending, end: Arc::new(shell) }
     }
@@ -211,7 +220,9 @@ impl<A> Shared<A> {
         drop(sending);
         sent.map_err(|error| {
             self.end.end();
-            self.end.reason().unwrap_or(Failure::Lost(error))
+            // It did not end by itself, so it does not know why.
+            let is_known = error.kind() == io::ErrorKind::TimedOut;
+            self.end.reason().filter(|_| !is_known).unwrap_or(Failure::Lost(error))
         })
     }
 
@@ -249,9 +260,16 @@ impl<A: Answer> Shared<A> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
     use std::os::unix::net::UnixStream;
 
+    use strongroom_base::{Cancel, OsEntropy, SystemClock};
+
     use super::*;
+    use crate::address::Address;
+    use crate::rate::Rate;
+    use crate::settings::{Settings, Variables};
+    use crate::shell::What;
 
     struct Byte;
 
@@ -274,6 +292,47 @@ mod tests {
 
         fn reason(&self) -> Option<Failure> {
             None
+        }
+    }
+
+    /// The server of `ssh` may answer although the program at the far end hangs.
+    #[test]
+    fn a_program_that_takes_nothing_is_given_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("ssh");
+        std::fs::write(&program, "#!/bin/sh\nexec sleep 600\n").unwrap();
+        std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+        let variables = [("STRONGROOM_SSH".into(), program.into())];
+        let settings = Settings {
+            variables: Variables::new(variables),
+            rate: Rate::default(),
+            connections: None,
+            patience: Duration::from_secs(10),
+            cancel: Cancel::new(),
+            clock: Arc::new(SystemClock),
+            entropy: Arc::new(OsEntropy),
+            is_drawn: |_| false,
+        };
+        let address = Address::parse("ssh://host/x").unwrap().unwrap();
+        let shell = Shell::spawn(&address, &settings, What::Subsystem("x")).unwrap();
+        let link = Link::of_shell(shell, Duration::from_millis(300));
+        let line = Arc::new(Line::default());
+        let calls = Calls::<Byte>::begin(link, line, Duration::from_secs(60), |_| Ok(())).unwrap();
+        let (ended, waiting) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let asked = calls.call().unwrap();
+            // Others wait for the one that sends.
+            std::thread::scope(|scope| {
+                for call in (0..4).map(|_| calls.call().unwrap()) {
+                    let ended = &ended;
+                    scope.spawn(move || ended.send(call.send(&[7; 1 << 20])));
+                }
+            });
+            ended.send(asked.next().map(drop))
+        });
+        for _ in 0..5 {
+            let ended = waiting.recv_timeout(Duration::from_secs(20)).expect("it ends");
+            assert!(matches!(ended, Err(Failure::Lost(_))), "{ended:?}");
         }
     }
 

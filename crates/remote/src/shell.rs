@@ -3,12 +3,14 @@
 //! It is started once for a connection, and what it says on its standard error is kept for messages.
 //! It asks no questions: who needs a passphrase for a key uses an agent.
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use strongroom_backend::Refusal;
 use strongroom_base::Stopwatch;
 
@@ -95,9 +97,10 @@ impl Shell {
         })
     }
 
-    /// What is written to it arrives at the far end.
-    pub(crate) fn take_input(&mut self) -> ChildStdin {
-        self.input.take().expect("it is taken once")
+    /// What is written to it arrives at the far end. A program there that takes nothing for this time
+    /// is given up, although the server of `ssh` may be well.
+    pub(crate) fn take_input(&mut self, progress: Duration) -> Input {
+        Input { pipe: self.input.take().expect("it is taken once"), progress }
     }
 
     /// What the far end writes.
@@ -158,6 +161,50 @@ impl Shell {
 }
 
 use What::{Command as Command_, Subsystem};
+
+/// The input of a running `ssh`.
+pub(crate) struct Input {
+    pipe: ChildStdin,
+    /// For how long nothing may leave.
+    progress: Duration,
+}
+
+impl Input {
+    /// Waits until the pipe has room.
+    fn wait(&self) -> io::Result<()> {
+        let waited = Stopwatch::start();
+        loop {
+            let rest = self.progress.saturating_sub(waited.elapsed());
+            let rest = Timespec::try_from(rest).map_err(io::Error::other)?;
+            match poll(&mut [PollFd::new(&self.pipe, PollFlags::OUT)], Some(&rest)) {
+                Ok(0) => {
+                    let why = format!("nothing was taken for {} seconds", self.progress.as_secs());
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+                }
+                Ok(_) => return Ok(()),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+}
+
+impl Write for Input {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // Of this end of the pipe alone: the program reads as it did.
+        fcntl_setfl(&self.pipe, fcntl_getfl(&self.pipe)? | OFlags::NONBLOCK)?;
+        loop {
+            match self.pipe.write(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait()?,
+                other => return other,
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.pipe.flush()
+    }
+}
 
 impl Drop for Shell {
     fn drop(&mut self) {

@@ -63,8 +63,12 @@ impl Transport {
                 let socket = connect(address)?;
                 let client =
                     ClientConnection::new(tls.clone(), name.clone()).map_err(Failure::lost)?;
+                // Later, callers wait for answers, and not the thread that receives them.
+                let waits = socket.try_clone().map_err(Failure::Lost)?;
+                waits.set_read_timeout(Some(CONNECT)).map_err(Failure::Lost)?;
                 let (receiver, sender, protocol) =
                     divide(client.into(), socket).map_err(authority::of_handshake)?;
+                waits.set_read_timeout(None).map_err(Failure::Lost)?;
                 if protocol.as_deref() != Some(ALPN) {
                     return Err(Failure::Refused {
                         refusal: Refusal::Version,

@@ -92,7 +92,7 @@ impl Session {
         }
     }
 
-    /// Whether anything has a name, and be it a link that leads nowhere.
+    /// Whether anything has a name: a link that leads nowhere does too.
     pub(super) fn is_taken(&self, path: &[u8]) -> Result<bool, Failure> {
         match self.attributes(LSTAT, path) {
             Ok(_) => Ok(true),

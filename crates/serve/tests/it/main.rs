@@ -7,9 +7,11 @@ mod strangers;
 mod table;
 mod world;
 
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use strongroom_backend::{BackendError, ObjectName, Refusal, read_all};
+use strongroom_backend::{BackendError, ObjectName, Promises, Refusal, read_all};
+use strongroom_remote::wire::{DONE, Frame, greeting, pack_promises};
 use strongroom_serve::{Checks, Role, check_log};
 use strongroom_testkit::conformance;
 use strongroom_testkit::relay::{LineOptions, Relay};
@@ -132,6 +134,38 @@ fn a_directory_in_the_place_of_an_object_is_named() {
     std::os::unix::net::UnixListener::bind(folder.path().join("arenas/socket")).unwrap();
     let socket = backend.read(&ObjectName::new("arenas", "socket"), 0, 1);
     assert!(socket.as_ref().is_err_and(BackendError::is_no_file), "{socket:?}");
+}
+
+#[test]
+fn a_server_that_never_greets_is_given_up() {
+    let silent = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let text = format!("https://{}/room", silent.local_addr().unwrap());
+    let variables = vec![("STRONGROOM_TOKEN".to_owned(), "a.b".to_owned())];
+    let (ended, waiting) = std::sync::mpsc::channel();
+    std::thread::spawn(move || ended.send(place(&text).open(&settings(variables)).map(drop)));
+    let opened = waiting.recv_timeout(Duration::from_secs(40)).expect("it ends");
+    assert!(matches!(opened, Err(BackendError::Io { .. })), "{opened:?}");
+}
+
+/// `ssh` and its server are well, and the program behind them takes nothing any more.
+#[test]
+fn a_program_at_the_far_end_that_hangs_is_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let (program, said) = (folder.path().join("ssh"), folder.path().join("said"));
+    let mut bytes = greeting().to_vec();
+    Frame::pack(1, DONE, &pack_promises(&Promises::LOCAL), &mut bytes);
+    std::fs::write(&said, bytes).unwrap();
+    let text = format!("#!/bin/sh\ncat {}\nexec sleep 600\n", said.display());
+    std::fs::write(&program, text).unwrap();
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+    let variables = vec![("STRONGROOM_SSH".to_owned(), program.display().to_string())];
+    let backend = place("ssh://host/x").reach(&settings(variables)).unwrap().unwrap();
+    let (ended, waiting) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        ended.send(backend.create(&ObjectName::new("arenas", "a"), &vec![7; 64 << 20]))
+    });
+    let created = waiting.recv_timeout(Duration::from_secs(150)).expect("it ends");
+    assert!(matches!(created, Err(BackendError::Io { .. })), "{created:?}");
 }
 
 #[test]
