@@ -138,13 +138,19 @@ fn divide_own(claims: Vec<Claim>) -> (Vec<Claim>, Vec<Claim>) {
 }
 
 impl ArenaStore {
-    /// Records a generation in which an arena is known to exist.
+    /// Records a generation in which an arena is known to exist. From now on it is this one that is read, also
+    /// if another was opened before.
     pub fn learn(&self, name: ArenaName) {
         let mut known = lock(&self.known);
         match name.generation {
             0 => known.generations.remove(&name.id),
             generation => known.generations.insert(name.id, generation),
         };
+        drop(known);
+        let is_other = |arena: Option<Arc<Arena>>| arena.is_some_and(|arena| arena.name() != name);
+        if is_other(self.arenas.get(&name.id)) || is_other(self.outlines.get(&name.id)) {
+            self.drop_opened(name.id);
+        }
     }
 
     /// Calls `read` with the generation of the arena that is known, and otherwise with the greatest

@@ -204,3 +204,23 @@ fn a_reader_follows_an_arena_through_its_generations() {
     world.store.forget(id);
     assert!(matches!(world.store.arena(id), Err(ArenaError::Missing { .. })));
 }
+
+/// Which generation is read is said by who has looked at the names, not by which one was opened last.
+#[test]
+fn a_store_reads_the_generation_that_it_learnt() {
+    let world = World::new();
+    let first = world.build(&chunks(8), Redundancy::ARENA);
+    let next = world.rewritten(&first, first.object(), &BTreeSet::from([1])).unwrap();
+    for arena in [&first, &next] {
+        world.backend.create(&arena.name.object(), arena.object()).unwrap();
+    }
+    for (before, after) in [(&first, &next), (&next, &first), (&next, &next)] {
+        let store = world.fresh_store();
+        store.learn(before.name);
+        store.outline(before.name.id).unwrap();
+        store.arena(before.name.id).unwrap();
+        store.learn(after.name);
+        assert_eq!(store.arena(after.name.id).unwrap().name(), after.name);
+        assert_eq!(store.outline(after.name.id).unwrap().name(), after.name);
+    }
+}
