@@ -13,16 +13,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use strongroom_backend::{Backend, BackendError, ObjectName, Operation, Refusal, read_all};
 use strongroom_remote::wire::{
     DONE, FAILED, Frame, PART, PART_BYTES_MAX, Request, WireError, greeting, pack_failure,
-    pack_promises, put_info, receive_greeting,
+    pack_promises, receive_greeting,
 };
 
 use crate::limits::Limits;
+use crate::listing::Listing;
 use crate::rights::Verb;
 use crate::room::{Room, Visitor};
 use crate::upload::Upload;
 
 /// Threads that answer one connection.
 const WORKERS: usize = 4;
+/// The stack of a connection's threads. They need little, and there are many.
+pub(crate) const STACK_BYTES: usize = 256 << 10;
 /// Jobs that wait for them; then the connection is not read.
 const JOBS_MAX: usize = 32;
 /// Objects of one connection that may be on their way in at a time.
@@ -80,24 +83,22 @@ pub fn attend(
     drop(token);
     answers.done(number, &pack_promises(&entrance.room.promises()))?;
     entered(&entrance.visitor);
-    let listing = Mutex::new(());
     let is_gone = AtomicBool::new(false);
-    let visit = Visit {
-        entrance: &entrance,
-        answers: &answers,
-        limits,
-        listing: &listing,
-        is_gone: &is_gone,
-    };
+    let visit = Visit { entrance: &entrance, answers: &answers, limits, is_gone: &is_gone };
     let (jobs, waiting) = sync_channel(JOBS_MAX);
     let waiting = Mutex::new(waiting);
     std::thread::scope(|scope| {
         let mut workers = 0;
         let outcome = visit.receive(receiving, &jobs, || {
-            if workers < WORKERS {
-                workers += 1;
-                scope.spawn(|| visit.work(&waiting));
+            if workers == WORKERS {
+                return Ok(());
             }
+            let started = std::thread::Builder::new()
+                .stack_size(STACK_BYTES)
+                .spawn_scoped(scope, || visit.work(&waiting));
+            workers += usize::from(started.is_ok());
+            // With one thread less it takes longer.
+            if workers == 0 { started.map(drop) } else { Ok(()) }
         });
         // What was asked for is answered to the end.
         drop(jobs);
@@ -111,9 +112,6 @@ struct Visit<'a> {
     entrance: &'a Entrance,
     answers: &'a Answers<'a>,
     limits: &'a Limits,
-    // A plain mutex: held until a listing is sent. It is in memory as long as the client does not
-    // take it, so a connection has one at a time.
-    listing: &'a Mutex<()>,
     /// An answer did not reach the client.
     is_gone: &'a AtomicBool,
 }
@@ -124,11 +122,11 @@ impl Visit<'_> {
         &self,
         receiving: &mut dyn Read,
         jobs: &SyncSender<Job>,
-        mut wanted: impl FnMut(),
+        mut wanted: impl FnMut() -> io::Result<()>,
     ) -> io::Result<()> {
         let mut uploads: HashMap<u32, Upload> = HashMap::new();
         let mut give = |job| {
-            wanted();
+            wanted()?;
             jobs.send(job).map_err(|_| io::Error::other("the threads that answer have ended"))
         };
         while let Some(frame) = Frame::receive(receiving)? {
@@ -243,17 +241,12 @@ impl Visit<'_> {
                 self.send_part_by_part(number, &name, offset, bytes)
             }
             Request::List { folder } => {
-                let _one = self.listing.lock().unwrap_or_else(PoisonError::into_inner);
-                let mut part = Vec::new();
-                for info in room.list(visitor, &folder)? {
-                    if !put_info(&mut part, &info) {
-                        self.answers.send(number, PART, &part).map_err(Stop::Gone)?;
-                        part.clear();
-                        put_info(&mut part, &info);
-                    }
-                }
-                self.answers.send(number, PART, &part).map_err(Stop::Gone)?;
-                Ok(Vec::new())
+                let listing = {
+                    let _one = self.limits.list();
+                    Listing::of(room.list(visitor, &folder)?, room.path())
+                };
+                let sent = listing.each(|part| self.answers.send(number, PART, part));
+                sent.map(|()| Vec::new()).map_err(Stop::Gone)
             }
             Request::HoldsAtMost { folder } => flag(room.backend()?.holds_at_most(&folder)?),
             Request::Remove { name } => {

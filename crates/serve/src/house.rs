@@ -32,9 +32,21 @@ pub struct House {
     checks: Checks,
     clock: Arc<dyn Clock>,
     log: Option<Arc<AuditLog>>,
-    // A plain mutex: held for a look or an insertion.
+    // Plain mutexes: held for a look or an insertion.
     rooms: Mutex<HashMap<String, Arc<Room>>>,
+    turned_down: Mutex<TurnedDown>,
 }
+
+/// Strangers who were not let in, of which the log names a number in a minute.
+#[derive(Default)]
+struct TurnedDown {
+    minute: i64,
+    named: u32,
+    unnamed: u64,
+}
+
+/// How many strangers the log names in a minute: anybody can make it longer.
+const NAMED_MAX: u32 = 60;
 
 /// What can be wrong with a house.
 #[derive(Debug, thiserror::Error)]
@@ -77,7 +89,14 @@ impl House {
             return Err(HouseError::NoHouse(path.to_owned()));
         }
         let path = path.to_owned();
-        Ok(Self { path, checks: Checks::Envelopes, clock, log: None, rooms: Mutex::default() })
+        Ok(Self {
+            path,
+            checks: Checks::Envelopes,
+            clock,
+            log: None,
+            rooms: Mutex::default(),
+            turned_down: Mutex::default(),
+        })
     }
 
     /// Opens it to serve it: only one server at a time does.
@@ -158,6 +177,25 @@ impl House {
         self.clock.now()
     }
 
+    /// Writes that a stranger was not let in, or how many more were not in an earlier minute.
+    fn note_stranger(&self, who: &str, room: &str) {
+        let mut down = self.turned_down.lock().unwrap_or_else(PoisonError::into_inner);
+        let minute = self.clock.now().0.div_euclid(60_000_000_000);
+        if minute != down.minute {
+            let before =
+                std::mem::replace(&mut *down, TurnedDown { minute, ..TurnedDown::default() });
+            if before.unnamed > 0 {
+                self.note("-", "not-let-in", &format!("{}-more", before.unnamed));
+            }
+        }
+        if down.named < NAMED_MAX {
+            down.named += 1;
+            self.note(who, "not-let-in", room);
+        } else {
+            down.unnamed += 1;
+        }
+    }
+
     /// Writes a line about the server itself.
     pub(crate) fn note(&self, who: &str, verb: &str, what: &str) {
         if let Some(log) = &self.log {
@@ -177,12 +215,12 @@ impl Door for House {
         let Some(found) = found else {
             // The public half, if it is one, helps to find who it was.
             let id: String = token.chars().take_while(|c| *c != '.').take(12).collect();
-            self.note(&id, "not-let-in", room);
+            self.note_stranger(&id, room);
             let answer = "the token is wrong, was removed, or has ended";
             return Err(not_let_in(Refusal::Credentials, answer));
         };
         if found.room != room {
-            self.note(&found.id, "not-let-in", room);
+            self.note_stranger(&found.id, room);
             let answer = "the token is for another room";
             return Err(not_let_in(Refusal::Right, answer));
         }

@@ -14,6 +14,7 @@ mod attend;
 mod house;
 mod limits;
 mod listen;
+mod listing;
 mod log;
 mod metrics;
 mod rights;

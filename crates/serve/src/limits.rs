@@ -1,14 +1,16 @@
 //! What connections may take of this machine, all of them together.
 
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Objects are checked in memory; all checks together take no more than this, unless one object is
 /// larger: then it is checked alone.
-const CHECKED_BYTES: usize = 64 << 20;
+pub(crate) const CHECKED_BYTES: usize = 64 << 20;
 
-/// Memory for checks, shared by all connections.
+/// Memory for checks and listings, shared by all connections.
 #[derive(Debug)]
 pub struct Limits {
+    // A plain mutex: held while a listing is in memory.
+    listing: Mutex<()>,
     // A plain mutex: held while a number changes. Waiting is on the condition.
     free: Mutex<usize>,
     freed: Condvar,
@@ -22,7 +24,8 @@ pub(crate) struct Allowance<'a> {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { free: Mutex::new(CHECKED_BYTES), freed: Condvar::new() }
+        let free = Mutex::new(CHECKED_BYTES);
+        Self { listing: Mutex::default(), free, freed: Condvar::new() }
     }
 }
 
@@ -36,6 +39,11 @@ impl Limits {
         }
         *free -= bytes;
         Allowance { limits: self, bytes }
+    }
+
+    /// Waits until no other listing is in memory.
+    pub(crate) fn list(&self) -> MutexGuard<'_, ()> {
+        self.listing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

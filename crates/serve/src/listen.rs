@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io::{self, Read};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use strongroom_base::{Cancel, Stopwatch};
 use strongroom_remote::duplex::divide;
 use strongroom_remote::wire::ALPN;
 
-use crate::attend::attend;
+use crate::attend::{STACK_BYTES, attend};
 use crate::house::{House, HouseError};
 use crate::limits::Limits;
 use crate::metrics::{Metrics, answer_metrics};
@@ -28,16 +28,15 @@ const STRANGERS_PATIENCE: Duration = Duration::from_secs(15);
 /// How long a visitor may be silent, and how long an answer may wait to be taken.
 const IDLE: Duration = Duration::from_secs(600);
 const TAKEN: Duration = Duration::from_secs(60);
-/// Connections at a time, and how many of them may be of strangers.
+/// Connections at a time, how many of them may be of strangers, and how many of one token.
 const CONNECTIONS_MAX: usize = 1024;
 const STRANGERS_MAX: usize = 256;
-/// How often the server looks whether it should end, and whether tokens were removed.
+const OF_ONE_TOKEN_MAX: usize = 256;
+/// How often the server looks whether it should end, and who is to be sent away.
 const LOOK: Duration = Duration::from_millis(100);
-const TOKENS_LOOK: Duration = Duration::from_secs(2);
+const GUESTS_LOOK: Duration = Duration::from_secs(2);
 /// What is asked for at the end is answered for this long.
 const FAREWELL: Duration = Duration::from_secs(20);
-/// The stack of a connection's thread. It needs little, and there are many.
-const STACK_BYTES: usize = 256 << 10;
 
 /// The server's certificate and key.
 pub struct Identity {
@@ -150,21 +149,18 @@ pub fn listen(
         while !cancel.is_cancelled() {
             match listener.accept() {
                 Ok((socket, from)) => {
-                    if let Some(number) = reception.register(&socket, from) {
-                        let reception = &reception;
-                        let started = std::thread::Builder::new()
+                    if let Some(stay) = reception.register(&socket, from.ip()) {
+                        // If there are no threads left, it leaves at once.
+                        let _ = std::thread::Builder::new()
                             .stack_size(STACK_BYTES)
-                            .spawn_scoped(scope, move || reception.serve(socket, number));
-                        if started.is_err() {
-                            reception.leave(number);
-                        }
+                            .spawn_scoped(scope, move || stay.serve(socket));
                     }
                 }
                 // No client came, or what was accepted is gone again, or there are no handles left.
                 Err(_) => std::thread::sleep(LOOK),
             }
-            if looked.elapsed() > TOKENS_LOOK {
-                reception.send_away_without_token();
+            if looked.elapsed() > GUESTS_LOOK {
+                reception.send_away();
                 looked = Stopwatch::start();
             }
         }
@@ -187,67 +183,105 @@ struct Reception<'a> {
 
 struct Guest {
     socket: TcpStream,
+    from: Network,
+    since: Stopwatch,
     /// The token's public half; none of a stranger.
     token: Option<String>,
+    /// Its connection was ended, and its thread is about to notice.
+    is_sent_away: bool,
 }
 
-impl Reception<'_> {
+impl Guest {
+    fn is_stranger(&self) -> bool {
+        self.token.is_none() && !self.is_sent_away
+    }
+
+    fn send_away(&mut self) {
+        self.is_sent_away = true;
+        // It may have ended by itself.
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+}
+
+/// What one person can have many addresses of: the first half of a long address, or a short one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Network(IpAddr);
+
+impl Network {
+    fn of(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V6(long) => Self(IpAddr::V6((long.to_bits() >> 64 << 64).into())),
+            short @ IpAddr::V4(_) => Self(short),
+        }
+    }
+}
+
+/// A connection that was taken in, until this is dropped.
+struct Stay<'r, 'a> {
+    reception: &'r Reception<'a>,
+    number: u64,
+}
+
+impl Drop for Stay<'_, '_> {
+    fn drop(&mut self) {
+        self.reception.guests().remove(&self.number);
+    }
+}
+
+impl<'a> Reception<'a> {
     fn guests(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Guest>> {
         self.guests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a connection in, unless there are too many.
-    fn register(&self, socket: &TcpStream, _from: SocketAddr) -> Option<u64> {
+    /// Takes a connection in, unless there are too many. A stranger for whom there is no room takes that of
+    /// the one who has been waiting longest, of the network that has most of them.
+    fn register<'r>(&'r self, socket: &TcpStream, from: IpAddr) -> Option<Stay<'r, 'a>> {
         let mut guests = self.guests();
-        let strangers = guests.values().filter(|guest| guest.token.is_none()).count();
-        if guests.len() >= CONNECTIONS_MAX || strangers >= STRANGERS_MAX {
+        let strangers = guests.values().filter(|guest| guest.is_stranger()).count();
+        let is_full = guests.len() >= CONNECTIONS_MAX;
+        if is_full || strangers >= STRANGERS_MAX {
             self.metrics.turned_away.fetch_add(1, Ordering::Relaxed);
+            make_room(&mut guests);
+        }
+        if is_full {
             return None;
         }
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        guests.insert(number, Guest { socket: socket.try_clone().ok()?, token: None });
+        let guest = Guest {
+            socket: socket.try_clone().ok()?,
+            from: Network::of(from),
+            since: Stopwatch::start(),
+            token: None,
+            is_sent_away: false,
+        };
+        guests.insert(number, guest);
         self.metrics.connections.fetch_add(1, Ordering::Relaxed);
-        Some(number)
+        Some(Stay { reception: self, number })
     }
 
-    fn leave(&self, number: u64) {
-        self.guests().remove(&number);
-    }
-
-    fn serve(&self, socket: TcpStream, number: u64) {
-        // How it ended is of no use to anyone: the other side is gone, or broke the rules.
-        if self.attend(socket, number).is_err() {
-            self.metrics.broken.fetch_add(1, Ordering::Relaxed);
+    /// A stranger was let in.
+    fn let_in(&self, number: u64, token: &str) {
+        let mut guests = self.guests();
+        let of_token = guests.values().filter(|guest| guest.token.as_deref() == Some(token));
+        let is_full = of_token.count() >= OF_ONE_TOKEN_MAX;
+        let Some(guest) = guests.get_mut(&number) else { return };
+        guest.token = Some(token.to_owned());
+        if is_full {
+            self.metrics.turned_away.fetch_add(1, Ordering::Relaxed);
+            guest.send_away();
         }
-        self.leave(number);
     }
 
-    fn attend(&self, socket: TcpStream, number: u64) -> io::Result<()> {
-        socket.set_nonblocking(false)?;
-        socket.set_nodelay(true)?;
-        socket.set_read_timeout(Some(STRANGERS_PATIENCE))?;
-        socket.set_write_timeout(Some(STRANGERS_PATIENCE))?;
-        let patience = socket.try_clone()?;
-        let tls = ServerConnection::new(self.tls.clone()).map_err(io::Error::other)?;
-        let (mut receiver, mut sender, _) = divide(tls.into(), socket)?;
-        let handle = sender.handle();
-        let mut counted = Counted { source: &mut receiver, metrics: &self.metrics };
-        let outcome = attend(&mut counted, &mut sender, self.house, &self.limits, |visitor| {
-            let _ = patience.set_read_timeout(Some(IDLE));
-            let _ = patience.set_write_timeout(Some(TAKEN));
-            if let Some(guest) = self.guests().get_mut(&number) {
-                guest.token = visitor.name.split('/').next().map(str::to_owned);
-            }
-        });
-        handle.close();
-        outcome
-    }
-
-    /// Ends the connections of tokens that were removed or have ended.
-    fn send_away_without_token(&self) {
-        for guest in self.guests().values() {
-            if guest.token.as_ref().is_some_and(|token| !self.house.has_token(token)) {
-                let _ = guest.socket.shutdown(Shutdown::Both);
+    /// Ends the connections of strangers who take too long, however they do it, and of tokens that were removed
+    /// or have ended.
+    fn send_away(&self) {
+        for guest in self.guests().values_mut().filter(|guest| !guest.is_sent_away) {
+            let stays = match &guest.token {
+                None => guest.since.elapsed() < STRANGERS_PATIENCE,
+                Some(token) => self.house.has_token(token),
+            };
+            if !stays {
+                guest.send_away();
             }
         }
     }
@@ -264,6 +298,50 @@ impl Reception<'_> {
         for guest in self.guests().values() {
             let _ = guest.socket.shutdown(Shutdown::Both);
         }
+    }
+}
+
+impl Stay<'_, '_> {
+    fn serve(self, socket: TcpStream) {
+        // How it ended is of no use to anyone: the other side is gone, or broke the rules.
+        if self.attend(socket).is_err() {
+            self.reception.metrics.broken.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn attend(&self, socket: TcpStream) -> io::Result<()> {
+        let Reception { house, tls, limits, metrics, .. } = self.reception;
+        socket.set_nonblocking(false)?;
+        socket.set_nodelay(true)?;
+        socket.set_read_timeout(Some(STRANGERS_PATIENCE))?;
+        socket.set_write_timeout(Some(STRANGERS_PATIENCE))?;
+        let patience = socket.try_clone()?;
+        let tls = ServerConnection::new(tls.clone()).map_err(io::Error::other)?;
+        let (mut receiver, mut sender, _) = divide(tls.into(), socket)?;
+        let handle = sender.handle();
+        let mut counted = Counted { source: &mut receiver, metrics };
+        let outcome = attend(&mut counted, &mut sender, *house, limits, |visitor| {
+            let _ = patience.set_read_timeout(Some(IDLE));
+            let _ = patience.set_write_timeout(Some(TAKEN));
+            let token = visitor.name.split('/').next().unwrap_or_default();
+            self.reception.let_in(self.number, token);
+        });
+        handle.close();
+        outcome
+    }
+}
+
+/// Sends the stranger away who has been waiting longest, of the network that has most of them.
+fn make_room(guests: &mut HashMap<u64, Guest>) {
+    let mut counts: HashMap<Network, usize> = HashMap::new();
+    for guest in guests.values().filter(|guest| guest.is_stranger()) {
+        *counts.entry(guest.from).or_default() += 1;
+    }
+    let strangers = guests.iter_mut().filter(|(_, guest)| guest.is_stranger());
+    let by_crowd =
+        |(number, guest): &(&u64, &mut Guest)| (counts[&guest.from], std::cmp::Reverse(**number));
+    if let Some((_, guest)) = strangers.max_by_key(by_crowd) {
+        guest.send_away();
     }
 }
 

@@ -1,13 +1,13 @@
 //! Numbers for Prometheus, in its text form.
 
 use std::fmt::Write as _;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use strongroom_backend::Backend;
-use strongroom_base::Cancel;
+use strongroom_base::{Cancel, Stopwatch};
 use strongroom_repository::objects::SNAPSHOTS_FOLDER;
 
 use crate::house::House;
@@ -55,11 +55,16 @@ pub(crate) fn answer_metrics(
 
 fn answer(mut socket: TcpStream, house: &House, metrics: &Metrics) -> std::io::Result<()> {
     socket.set_nonblocking(false)?;
-    socket.set_read_timeout(Some(PATIENCE))?;
     socket.set_write_timeout(Some(PATIENCE))?;
+    let waited = Stopwatch::start();
     let mut question = vec![0; QUESTION_BYTES_MAX];
     let mut filled = 0;
     while filled < question.len() && !question[..filled].windows(4).any(|w| w == b"\r\n\r\n") {
+        let rest = PATIENCE.saturating_sub(waited.elapsed());
+        if rest.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        socket.set_read_timeout(Some(rest))?;
         match socket.read(&mut question[filled..])? {
             0 => break,
             count => filled += count,

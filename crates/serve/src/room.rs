@@ -9,19 +9,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use strongroom_arena::envelope::format::ObjectKind;
 use strongroom_arena::envelope::{self, proof};
 use strongroom_arena::format::{ArenaHead, HEAD_BYTES, SUMMARY_START};
-use strongroom_arena::{ARENAS_FOLDER, ArenaName};
+use strongroom_arena::{ARENAS_FOLDER, ArenaName, object_bytes_max};
 use strongroom_backend::{
     Backend, BackendError, LocalBackend, ObjectInfo, ObjectName, Operation, Promises, Refusal,
 };
+use strongroom_repository::arena_bytes_of;
 use strongroom_repository::objects::{
     ASIDE_FOLDER, COLLECTIONS_FOLDER, FORGOTTEN_FOLDER, SESSIONS_FOLDER, expected, is_as_named,
     list_objects,
 };
 
+use crate::limits::CHECKED_BYTES;
 use crate::log::AuditLog;
 use crate::rights::{Role, Verb};
 
-/// The largest object that a room takes: the largest arena, with parity and frame.
+/// The largest object that any room takes: the largest arena, with parity and frame.
 pub(crate) const OBJECT_BYTES_MAX: u64 = 3 << 30;
 /// Sessions of one visitor that may exist at a time. More is a mistake, or an attack: each of them
 /// keeps collections from removing anything.
@@ -174,7 +176,7 @@ impl Room {
             let answer = "no object of a repository has this name".to_owned();
             return Err(refused(Operation::Write, name, Refusal::Content, answer));
         }
-        if bytes > OBJECT_BYTES_MAX {
+        if bytes > CHECKED_BYTES as u64 && bytes > self.object_bytes_max()? {
             return Err(BackendError::TooLarge { name: name.clone(), bytes });
         }
         if let Some(quota) = visitor.quota {
@@ -198,6 +200,13 @@ impl Room {
             }
         }
         Ok(())
+    }
+
+    /// The largest object that is taken: the largest arena of the repository, with parity and frame. It is
+    /// checked in memory.
+    fn object_bytes_max(&self) -> Result<u64, BackendError> {
+        let longest = object_bytes_max(arena_bytes_of(&*self.backend()?));
+        Ok(longest.min(OBJECT_BYTES_MAX))
     }
 
     /// Stores an object that may be stored.

@@ -7,11 +7,9 @@ mod strangers;
 mod table;
 mod world;
 
-use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use strongroom_backend::{BackendError, ObjectName, Promises, Refusal, read_all};
-use strongroom_remote::wire::{DONE, Frame, greeting, pack_promises};
+use strongroom_backend::{BackendError, ObjectName, Refusal, read_all};
 use strongroom_serve::{Checks, Role, check_log};
 use strongroom_testkit::conformance;
 use strongroom_testkit::relay::{LineOptions, Relay};
@@ -145,27 +143,6 @@ fn a_server_that_never_greets_is_given_up() {
     std::thread::spawn(move || ended.send(place(&text).open(&settings(variables)).map(drop)));
     let opened = waiting.recv_timeout(Duration::from_secs(40)).expect("it ends");
     assert!(matches!(opened, Err(BackendError::Io { .. })), "{opened:?}");
-}
-
-/// `ssh` and its server are well, and the program behind them takes nothing any more.
-#[test]
-fn a_program_at_the_far_end_that_hangs_is_given_up() {
-    let folder = tempfile::tempdir().unwrap();
-    let (program, said) = (folder.path().join("ssh"), folder.path().join("said"));
-    let mut bytes = greeting().to_vec();
-    Frame::pack(1, DONE, &pack_promises(&Promises::LOCAL), &mut bytes);
-    std::fs::write(&said, bytes).unwrap();
-    let text = format!("#!/bin/sh\ncat {}\nexec sleep 600\n", said.display());
-    std::fs::write(&program, text).unwrap();
-    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
-    let variables = vec![("STRONGROOM_SSH".to_owned(), program.display().to_string())];
-    let backend = place("ssh://host/x").reach(&settings(variables)).unwrap().unwrap();
-    let (ended, waiting) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        ended.send(backend.create(&ObjectName::new("arenas", "a"), &vec![7; 64 << 20]))
-    });
-    let created = waiting.recv_timeout(Duration::from_secs(150)).expect("it ends");
-    assert!(matches!(created, Err(BackendError::Io { .. })), "{created:?}");
 }
 
 #[test]

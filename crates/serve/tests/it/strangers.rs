@@ -1,12 +1,16 @@
 //! Those who do not speak the protocol, or speak it to do harm.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use strongroom_backend::ObjectName;
+use strongroom_arena::ArenaName;
+use strongroom_backend::{LocalBackend, ObjectName};
+use strongroom_base::{ArenaId, OsEntropy, Stopwatch, SystemClock};
+use strongroom_remote::Settings;
 use strongroom_remote::wire::{FAILED, Frame, Request, greeting};
+use strongroom_repository::{InitOptions, Repository, Surroundings};
 use strongroom_serve::{Checks, Door, Entrance, Limits, Role, Room, Visitor, attend};
 
 use crate::world::World;
@@ -126,4 +130,82 @@ fn strangers_take_nothing_from_those_who_are_let_in() {
         // Each is sent away in the end.
         let _ = socket.read_to_end(&mut Vec::new()).map(|count| assert!(count < 1000));
     }
+}
+
+/// Who says a byte now and then is no less a stranger than who says nothing.
+#[test]
+fn a_stranger_who_says_little_for_long_is_sent_away() {
+    let world = World::open(Checks::Nothing);
+    let mut socket = TcpStream::connect(world.address()).unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    let began = Stopwatch::start();
+    // The beginning of a long record of TLS.
+    let mut rest = [&[0x16, 3, 1, 0x3f, 0, 1, 0, 0x3e, 0xfc][..], &[0; 100]].concat().into_iter();
+    let is_open = |error: &std::io::Error| {
+        matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+    };
+    loop {
+        let sent = socket.write_all(&[rest.next().expect("it was sent away before")]);
+        let heard = socket.read(&mut [0; 100]);
+        if sent.is_err() || !heard.as_ref().is_err_and(is_open) {
+            break;
+        }
+    }
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+}
+
+/// As many strangers as have room, all of one address: they make room for each other, and for a client.
+#[test]
+fn strangers_who_wait_keep_nobody_out() {
+    let world = World::open(Checks::Nothing);
+    let token = world.token("room", Role::Admin, None);
+    let waiting: Vec<_> = (0..400).map(|_| TcpStream::connect(world.address()).unwrap()).collect();
+    let backend = world.place(&token).create(&world.settings(&token)).unwrap();
+    assert_eq!(backend.list("arenas").unwrap().len(), 0);
+    drop(waiting);
+}
+
+/// One token has a share of the connections.
+#[test]
+fn a_token_does_not_take_all_connections() {
+    let world = World::open(Checks::Nothing);
+    let (one, other) =
+        (world.token("room", Role::Admin, None), world.token("other", Role::Admin, None));
+    let first = world.place(&one).create(&world.settings(&one)).unwrap();
+    let settings = Settings { patience: Duration::from_millis(300), ..world.settings(&one) };
+    let opened = |_| world.place(&one).open(&settings).ok().flatten();
+    let many: Vec<_> = (0..300).filter_map(opened).collect();
+    assert!((200..256).contains(&many.len()), "{}", many.len());
+    let backend = world.place(&other).create(&world.settings(&other)).unwrap();
+    assert_eq!(backend.list("arenas").unwrap().len(), 0);
+    drop((first, many));
+}
+
+/// An object is checked in memory, so none is longer than the repository's arenas can be.
+#[test]
+fn an_object_that_no_arena_can_be_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let room = |checks| Room::new("a", folder.path(), checks, None);
+    let surroundings = Surroundings {
+        backend: Arc::new(LocalBackend::create(folder.path()).unwrap()),
+        clock: Arc::new(SystemClock),
+        entropy: Arc::new(OsEntropy),
+        cache: None,
+    };
+    Repository::init(surroundings, &[b'x'; 40], &InitOptions::default()).unwrap();
+    let door = Open(Arc::new(room(Checks::Envelopes)));
+    let refused = |bytes| {
+        let mut asked = entered();
+        let name = ArenaName::first(ArenaId([7; 16])).object();
+        push(&mut asked, 2, &Request::Create { name, bytes });
+        let mut sent = Vec::new();
+        attend(&mut &asked[..], &mut sent, &door, &Limits::default(), |_| ()).unwrap();
+        let (mut rest, mut failed) = (&sent[10..], false);
+        while let Ok(Some(frame)) = Frame::receive(&mut rest) {
+            failed = frame.request == 2 && frame.kind == FAILED;
+        }
+        failed
+    };
+    assert!(!refused(20 << 20));
+    assert!(refused(1 << 30));
 }
