@@ -30,10 +30,17 @@ use std::time::Duration;
 use strongroom_base::entropy::random_array;
 use strongroom_base::{Entropy, Timestamp};
 
-use crate::{Backend, BackendError, ObjectInfo, ObjectName, Operation, Promises, read_all};
+use crate::{
+    Backend, BackendError, ObjectInfo, ObjectName, Operation, Promises, Room, Soundness, Stores,
+    read_all,
+};
 
 /// Bytes that a note itself holds at most; longer ones are in a draft.
 const INLINE_BYTES_MAX: usize = 16 << 10;
+/// How the names of the folders of notes begin.
+const FOLDERS: &str = "agreed-";
+/// This many digits of its hash are in the name of a draft.
+const DRAFT_HASH_DIGITS: usize = 32;
 /// How often a creator begins again before it gives up: others are faster each time.
 const ROUNDS_MAX: u32 = 40;
 /// The first pause before it begins again; each further one is longer.
@@ -205,9 +212,25 @@ impl Wish {
     }
 }
 
+/// What can be said of the bytes of a note or a draft; none if the name is of neither.
+pub fn judge_note(name: &ObjectName, bytes: &[u8]) -> Option<Soundness> {
+    name.folder().strip_prefix(FOLDERS)?;
+    let (rest, kind) = name.file().rsplit_once('.')?;
+    let is_right = match kind {
+        "1" => bytes.is_empty(),
+        "2" => Wish::unpack(bytes).is_some(),
+        "draft" => {
+            let (_, hash) = rest.rsplit_once('.')?;
+            blake3::hash(bytes).to_hex()[..DRAFT_HASH_DIGITS] == *hash
+        }
+        _ => return None,
+    };
+    Some(if is_right { Soundness::Whole } else { Soundness::Damaged })
+}
+
 /// The folder of the notes about a name.
 fn folder_of(name: &ObjectName) -> String {
-    format!("agreed-{:02x}", blake3::hash(name.as_str().as_bytes()).as_bytes()[0])
+    format!("{FOLDERS}{:02x}", blake3::hash(name.as_str().as_bytes()).as_bytes()[0])
 }
 
 /// How the files of the notes about a name begin.
@@ -223,7 +246,10 @@ fn note(name: &ObjectName, ballot: &Ballot, phase: u8) -> ObjectName {
 
 fn draft(name: &ObjectName, hash: &[u8; 32]) -> ObjectName {
     let hash = blake3::Hash::from_bytes(*hash).to_hex();
-    ObjectName::new(&folder_of(name), format!("{}.{}.draft", stem(name), &hash[..32]))
+    ObjectName::new(
+        &folder_of(name),
+        format!("{}.{}.draft", stem(name), &hash[..DRAFT_HASH_DIGITS]),
+    )
 }
 
 /// The round and the number of the note that a file is, if it is about this name.
@@ -285,16 +311,16 @@ impl Backend for AgreedBackend {
         self.inner.discard(name)
     }
 
-    fn save_room(&self) {
-        self.inner.save_room();
+    fn room(&self) -> Option<&dyn Room> {
+        self.inner.room()
     }
 
-    fn release_room(&self) -> bool {
-        self.inner.release_room()
+    fn stores(&self) -> Option<&dyn Stores> {
+        self.inner.stores()
     }
 
-    fn release_half_room(&self) -> bool {
-        self.inner.release_half_room()
+    fn complaint(&self) -> Option<String> {
+        self.inner.complaint()
     }
 
     fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, BackendError> {
@@ -303,18 +329,6 @@ impl Backend for AgreedBackend {
 
     fn sweep(&self) -> Result<usize, BackendError> {
         self.inner.sweep()
-    }
-
-    fn mend(&self) -> Result<u64, BackendError> {
-        self.inner.mend()
-    }
-
-    fn lacking(&self, reads_all: bool) -> Result<u64, BackendError> {
-        self.inner.lacking(reads_all)
-    }
-
-    fn complaint(&self) -> Option<String> {
-        self.inner.complaint()
     }
 
     fn promises(&self) -> Promises {
@@ -378,6 +392,15 @@ mod tests {
         }
         fn remove(&self, name: &ObjectName) -> Result<(), BackendError> {
             self.0.remove(name)
+        }
+        fn room(&self) -> Option<&dyn Room> {
+            None
+        }
+        fn stores(&self) -> Option<&dyn Stores> {
+            None
+        }
+        fn complaint(&self) -> Option<String> {
+            None
         }
         fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, BackendError> {
             self.0.list(folder)

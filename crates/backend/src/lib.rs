@@ -17,10 +17,11 @@ mod memory;
 mod name;
 mod promises;
 mod removal;
+mod soundness;
 mod striped;
 mod trial;
 
-pub use agreed::AgreedBackend;
+pub use agreed::{AgreedBackend, judge_note};
 pub use ahead::{both, each_read_ahead};
 pub use error::{BackendError, Operation, Refusal, Withheld};
 pub use local::LocalBackend;
@@ -28,6 +29,7 @@ pub use memory::MemoryBackend;
 pub use name::ObjectName;
 pub use promises::Promises;
 pub use removal::{DIRECTORY_IN_PLACE, Removal, remove_object};
+pub use soundness::{Judge, Soundness};
 pub use striped::{STORES_MAX, Shape, StripedBackend};
 pub use trial::{TRIAL_FOLDER, Trial, try_exclusive};
 
@@ -76,20 +78,14 @@ pub trait Backend: Send + Sync {
         }
     }
 
-    /// Keeps some room for a time at which there is none, if the place can and there is none yet. If
-    /// that fails there is no such room, and nothing else is different.
-    fn save_room(&self) {}
+    /// The room that the place keeps, if it can keep some.
+    fn room(&self) -> Option<&dyn Room>;
 
-    /// Gives up the room that was kept. Returns whether there was some.
-    fn release_room(&self) -> bool {
-        false
-    }
+    /// The stores of which the place consists, if they are several.
+    fn stores(&self) -> Option<&dyn Stores>;
 
-    /// Gives up half of the room that was kept, unless what is left would be too little for a
-    /// collection. Returns whether it did.
-    fn release_half_room(&self) -> bool {
-        false
-    }
+    /// What is wrong with the place, if it can be used all the same.
+    fn complaint(&self) -> Option<String>;
 
     /// The objects in `folder` (one level, such as `arenas`), sorted by name; none if there is no
     /// such folder. The empty folder is the repository's top. Something that has an object's name
@@ -98,23 +94,6 @@ pub trait Backend: Send + Sync {
 
     /// Removes what killed writers of this machine left behind, and returns how many such things.
     fn sweep(&self) -> Result<usize, BackendError>;
-
-    /// Makes again what single stores of the place have lost, if it consists of several. Returns how
-    /// many objects that were.
-    fn mend(&self) -> Result<u64, BackendError> {
-        Ok(0)
-    }
-
-    /// How many objects single stores of the place lack, if it consists of several: [`Self::mend`]
-    /// makes them again. With `reads_all` also those of which a store has other bytes.
-    fn lacking(&self, _reads_all: bool) -> Result<u64, BackendError> {
-        Ok(0)
-    }
-
-    /// What is wrong with the place, if it can be used all the same.
-    fn complaint(&self) -> Option<String> {
-        None
-    }
 
     /// What the place promises beyond this interface, and what it does not.
     fn promises(&self) -> Promises;
@@ -159,12 +138,70 @@ pub trait Backend: Send + Sync {
     fn folders(&self) -> Vec<PathBuf>;
 }
 
-/// The whole object.
+/// Room that a place keeps for a time at which there is none.
+pub trait Room {
+    /// Keeps some if there is none yet. If that fails there is no such room, and nothing else is
+    /// different.
+    fn save(&self);
+
+    /// Gives it up. Returns whether there was some.
+    fn release(&self) -> bool;
+
+    /// Gives up half of it, unless what is left would be too little for a collection. Returns whether
+    /// it did.
+    fn release_half(&self) -> bool;
+}
+
+/// Several stores of which a place consists.
+pub trait Stores {
+    /// Makes again what single ones have lost. Returns how many objects that were.
+    fn mend(&self) -> Result<u64, BackendError>;
+
+    /// How many objects single ones lack: [`Self::mend`] makes them again. With `reads_all` also those
+    /// of which a store has other bytes.
+    fn lacking(&self, reads_all: bool) -> Result<u64, BackendError>;
+}
+
+// What a wrapper cannot forget to hand on: it has to say which room and which stores it has.
+impl dyn Backend + '_ {
+    /// Does what [`Room::save`] does, if the place can keep room.
+    pub fn save_room(&self) {
+        if let Some(room) = self.room() {
+            room.save();
+        }
+    }
+
+    /// Does what [`Room::release`] does, if the place can keep room.
+    pub fn release_room(&self) -> bool {
+        self.room().is_some_and(Room::release)
+    }
+
+    /// Does what [`Room::release_half`] does, if the place can keep room.
+    pub fn release_half_room(&self) -> bool {
+        self.room().is_some_and(Room::release_half)
+    }
+
+    /// Does what [`Stores::mend`] does, if the place consists of several.
+    pub fn mend(&self) -> Result<u64, BackendError> {
+        self.stores().map_or(Ok(0), Stores::mend)
+    }
+
+    /// Does what [`Stores::lacking`] does, if the place consists of several.
+    pub fn lacking(&self, reads_all: bool) -> Result<u64, BackendError> {
+        self.stores().map_or(Ok(0), |stores| stores.lacking(reads_all))
+    }
+}
+
+/// The whole object: an answer that is shorter is an error.
 pub fn read_all(backend: &dyn Backend, name: &ObjectName) -> Result<Vec<u8>, BackendError> {
     let bytes = backend.size(name)?;
     let length =
         usize::try_from(bytes).map_err(|_| BackendError::TooLarge { name: name.clone(), bytes })?;
-    backend.read(name, 0, length)
+    let found = backend.read(name, 0, length)?;
+    match found.len() == length {
+        true => Ok(found),
+        false => Err(BackendError::cut_short(name, found.len() as u64, bytes)),
+    }
 }
 
 /// Whether an object has exactly these bytes. Reads no more than that takes.

@@ -35,7 +35,9 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 use strongroom_base::aligned::write_aligned;
 
-use crate::{Backend, BackendError, ObjectInfo, ObjectName, Operation, Promises, holds};
+use crate::{
+    Backend, BackendError, ObjectInfo, ObjectName, Operation, Promises, Room, Stores, holds,
+};
 
 /// Keeps objects as files below one folder.
 #[derive(Debug)]
@@ -368,6 +370,10 @@ impl Backend for LocalBackend {
                 // Its creator may not have flushed the folder yet.
                 self.flush_folder(name)
             }
+            // What is there takes no more room.
+            Err(error) if is_full(&error) && holds(self, name, bytes).unwrap_or(false) => {
+                self.flush_folder(name)
+            }
             created => rustix::fs::fsync(created.map_err(failed)?).map_err(io::Error::from),
         };
         // It has its name by now.
@@ -391,33 +397,16 @@ impl Backend for LocalBackend {
             .map_err(|error| BackendError::io(Operation::Remove, name, error))
     }
 
-    fn save_room(&self) {
-        let flags = AtFlags::SYMLINK_NOFOLLOW;
-        let kept = rustix::fs::statat(&self.top, ROOM, flags).map_or(0, |stat| stat.st_size);
-        if u64::try_from(kept).unwrap_or(0) < ROOM_BYTES {
-            let _ = self.fill_room();
-        }
+    fn room(&self) -> Option<&dyn Room> {
+        Some(self)
     }
 
-    fn release_room(&self) -> bool {
-        rustix::fs::unlinkat(&self.top, ROOM, AtFlags::empty())
-            .and_then(|()| rustix::fs::fsync(&self.top))
-            .is_ok()
+    fn stores(&self) -> Option<&dyn Stores> {
+        None
     }
 
-    fn release_half_room(&self) -> bool {
-        let halve = || -> io::Result<bool> {
-            let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let file = File::from(rustix::fs::openat(&self.top, ROOM, flags, Mode::empty())?);
-            let half = file.metadata()?.len() / 2;
-            if half < ROOM_OF_COLLECTION {
-                return Ok(false);
-            }
-            file.set_len(half)?;
-            file.sync_all()?;
-            Ok(true)
-        };
-        halve().unwrap_or(false)
+    fn complaint(&self) -> Option<String> {
+        None
     }
 
     fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, BackendError> {
@@ -462,6 +451,37 @@ impl Backend for LocalBackend {
 
     fn folders(&self) -> Vec<PathBuf> {
         vec![self.path.clone()]
+    }
+}
+
+impl Room for LocalBackend {
+    fn save(&self) {
+        let flags = AtFlags::SYMLINK_NOFOLLOW;
+        let kept = rustix::fs::statat(&self.top, ROOM, flags).map_or(0, |stat| stat.st_size);
+        if u64::try_from(kept).unwrap_or(0) < ROOM_BYTES {
+            let _ = self.fill_room();
+        }
+    }
+
+    fn release(&self) -> bool {
+        rustix::fs::unlinkat(&self.top, ROOM, AtFlags::empty())
+            .and_then(|()| rustix::fs::fsync(&self.top))
+            .is_ok()
+    }
+
+    fn release_half(&self) -> bool {
+        let halve = || -> io::Result<bool> {
+            let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let file = File::from(rustix::fs::openat(&self.top, ROOM, flags, Mode::empty())?);
+            let half = file.metadata()?.len() / 2;
+            if half < ROOM_OF_COLLECTION {
+                return Ok(false);
+            }
+            file.set_len(half)?;
+            file.sync_all()?;
+            Ok(true)
+        };
+        halve().unwrap_or(false)
     }
 }
 
@@ -529,6 +549,10 @@ fn write_past_cache(file: &File, bytes: &[u8]) -> io::Result<usize> {
     let written = write_aligned(0, &parts, |piece, offset| file.write_at(piece, offset))?;
     rustix::fs::fcntl_setfl(file, through_cache)?;
     Ok(written.end)
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 /// What a kernel answers if the file system does not support files without names, or if `/proc`,

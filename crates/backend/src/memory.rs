@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::{Backend, BackendError, ObjectInfo, ObjectName, Promises};
+use crate::{Backend, BackendError, ObjectInfo, ObjectName, Promises, Room, Stores};
 
 /// Keeps objects in memory.
 #[derive(Debug, Default)]
@@ -71,6 +71,18 @@ impl Backend for MemoryBackend {
             Some(_) => Ok(()),
             None => Err(BackendError::NotFound { name: name.clone() }),
         }
+    }
+
+    fn room(&self) -> Option<&dyn Room> {
+        None
+    }
+
+    fn stores(&self) -> Option<&dyn Stores> {
+        None
+    }
+
+    fn complaint(&self) -> Option<String> {
+        None
     }
 
     fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, BackendError> {

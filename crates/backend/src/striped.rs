@@ -20,11 +20,16 @@
 //!   with different bytes do not overwrite each other's pieces.
 //! - Nothing is written unless all stores are there: a store that comes back must not know less, or
 //!   something else, than the others. Reading takes as many stores as have data.
+//! - A copy of a small object is given up only for one that the [`Judge`] calls whole; a damaged one
+//!   in an early store hides none that is whole.
+//! - What any store had before a creation is not removed by it.
 //!
 //! A store without the object `stripe` is no member: it is new, or was erased. [`Backend::mend`]
 //! makes it one, once it has everything that it must have.
 
+mod creating;
 mod format;
+mod mending;
 mod pieces;
 
 pub use format::{STORES_MAX, Shape};
@@ -34,7 +39,10 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::{Backend, BackendError, ObjectInfo, ObjectName, Operation, Promises, read_all};
+use crate::{
+    Backend, BackendError, Judge, ObjectInfo, ObjectName, Operation, Promises, Room, Soundness,
+    Stores,
+};
 use format::{Index, MEMBER_BYTES, Member};
 use pieces::{cut, pieces_name, pieces_of};
 
@@ -77,26 +85,39 @@ pub struct StripedBackend {
     set: [u8; 16],
     shape: Shape,
     small_bytes: usize,
+    judge: Option<Judge>,
     described: String,
     // A plain mutex: held for a map operation.
     indexes: Mutex<HashMap<ObjectName, Arc<Index>>>,
 }
 
-/// What has a name in a store.
+/// What has a name.
 enum Found {
-    /// The object itself, of this length.
-    Small(u64),
+    /// The object itself, from the store that has most of it.
+    Small(Vec<u8>, Soundness),
+    /// Something in this store of which there are more bytes than that, and no index.
+    Long(Store, u64),
     Large(Arc<Index>),
 }
 
-/// An object of which a store lacks something.
-struct Lack {
-    name: ObjectName,
-    found: Found,
-    /// Whether it has what is stored under the name itself.
-    has_own: bool,
-    /// Whether it has its piece, if there are pieces.
-    has_piece: bool,
+impl Found {
+    /// What the stores have under the name itself; none if that is no object of ours.
+    fn kept(&self) -> Option<Vec<u8>> {
+        match self {
+            Self::Small(bytes, _) => Some(bytes.clone()),
+            Self::Long(..) => None,
+            Self::Large(index) => Some(index.pack()),
+        }
+    }
+
+    /// Whether the object has these bytes.
+    fn is(&self, bytes: &[u8]) -> bool {
+        match self {
+            Self::Small(found, _) => found == bytes,
+            Self::Long(..) => false,
+            Self::Large(index) => index.is_of(bytes),
+        }
+    }
 }
 
 impl StripedBackend {
@@ -146,9 +167,9 @@ impl StripedBackend {
             }
         }
         let described = described.to_owned();
-        let (small_bytes, indexes) = (SMALL_BYTES, Mutex::default());
+        let (small_bytes, judge, indexes) = (SMALL_BYTES, None, Mutex::default());
         let stores = by_number;
-        Ok(Some(Self { stores, spare, set, shape, small_bytes, described, indexes }))
+        Ok(Some(Self { stores, spare, set, shape, small_bytes, judge, described, indexes }))
     }
 
     /// Makes a set of empty stores, or opens the one that they are.
@@ -202,9 +223,34 @@ impl StripedBackend {
         Self { small_bytes, ..self }
     }
 
+    /// Lets a judge say which of several small copies is whole. Without one, the first counts, and what
+    /// differs is not replaced.
+    pub fn with_judge(self, judge: Judge) -> Self {
+        Self { judge: Some(judge), ..self }
+    }
+
     /// How many of its stores are missing.
     pub fn missing(&self) -> usize {
         self.stores.iter().filter(|store| store.is_none()).count()
+    }
+
+    /// A part of what was found.
+    fn read_own(
+        &self,
+        name: &ObjectName,
+        found: &Found,
+        offset: u64,
+        length: usize,
+    ) -> Result<Vec<u8>, BackendError> {
+        match found {
+            Found::Small(bytes, _) => {
+                let start = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
+                let end = start.saturating_add(length).min(bytes.len());
+                Ok(bytes[start..end].to_vec())
+            }
+            Found::Long(store, _) => store.read(name, offset, length),
+            Found::Large(index) => self.read_part(name, index, offset, length),
+        }
     }
 
     fn there(&self) -> impl Iterator<Item = &Store> {
@@ -225,34 +271,74 @@ impl StripedBackend {
         })
     }
 
-    /// What has a name, from the first store that has it.
+    /// What has a name: the first index, or the first of the best copies. That it does not exist is
+    /// an answer only if no store that answers has it.
     fn look(&self, name: &ObjectName) -> Result<Found, BackendError> {
         if let Some(index) = self.indexes().get(name) {
             return Ok(Found::Large(index.clone()));
         }
-        let most = self.shape.index_bytes() + 1;
-        self.first(name, |store| {
-            let start = store.read(name, 0, most)?;
-            match self.index_in(&start).or_else(|| self.index_beside(name, &start)) {
-                Some(index) => Ok(Found::Large(self.keep(name, index))),
-                None if start.len() < most => Ok(Found::Small(start.len() as u64)),
-                None => store.size(name).map(Found::Small),
+        let mut best: Option<(Soundness, Found)> = None;
+        let (mut failed, mut absent) = (Vec::new(), None);
+        for store in self.there() {
+            let (soundness, found) = match self.look_in(store, name) {
+                Ok(found @ Found::Large(_)) => return Ok(found),
+                Ok(Found::Small(bytes, soundness)) => (soundness, Found::Small(bytes, soundness)),
+                Ok(found @ Found::Long(..)) => (Soundness::Damaged, found),
+                Err(error) => {
+                    match error.is_not_found() {
+                        true => absent = Some(error),
+                        false => failed.push(error),
+                    }
+                    continue;
+                }
+            };
+            if best.as_ref().is_none_or(|(known, _)| soundness > *known) {
+                best = Some((soundness, found));
+            }
+            if soundness == Soundness::Whole {
+                break;
+            }
+        }
+        if let Some((_, found)) = best {
+            return Ok(found);
+        }
+        // As many stores as there is parity may be silent.
+        let silent = failed.len() + self.missing();
+        match (absent, failed.pop()) {
+            (Some(absent), _) if silent <= usize::from(self.shape.parity) => Err(absent),
+            (_, Some(error)) => Err(error),
+            (Some(absent), None) => Err(absent),
+            (None, None) => Err(BackendError::NotFound { name: name.clone() }),
+        }
+    }
+
+    /// What a store has under a name itself.
+    fn look_in(&self, store: &Store, name: &ObjectName) -> Result<Found, BackendError> {
+        let most = self.shape.index_bytes().max(self.small_bytes) + 1;
+        let bytes = store.read(name, 0, most)?;
+        Ok(match self.index_in(&bytes) {
+            Some(index) => Found::Large(self.keep(name, index)),
+            None if bytes.len() == most => Found::Long(Arc::clone(store), store.size(name)?),
+            None => {
+                let soundness = self.judge(name, &bytes);
+                Found::Small(bytes, soundness)
             }
         })
+    }
+
+    /// How much of a small object there is in some bytes.
+    fn judge(&self, name: &ObjectName, bytes: &[u8]) -> Soundness {
+        match self.judge {
+            Some(judge) => judge(name, bytes),
+            // They may be what is left of an index.
+            None if bytes.len() <= self.shape.index_bytes() => Soundness::Repairable,
+            None => Soundness::Whole,
+        }
     }
 
     /// The index in what a store has under a name.
     fn index_in(&self, bytes: &[u8]) -> Option<Index> {
         Index::unpack(bytes).filter(|index| index.shape == self.shape)
-    }
-
-    /// The index that another store has, where the bytes of one are no longer an index. What is longer
-    /// was none.
-    fn index_beside(&self, name: &ObjectName, bytes: &[u8]) -> Option<Index> {
-        let most = self.shape.index_bytes();
-        let others = self.there().filter(|_| bytes.len() <= most);
-        let mut read = others.filter_map(|store| store.read(name, 0, most + 1).ok());
-        read.find_map(|bytes| self.index_in(&bytes))
     }
 
     fn keep(&self, name: &ObjectName, index: Index) -> Arc<Index> {
@@ -267,32 +353,6 @@ impl StripedBackend {
 
     fn indexes(&self) -> MutexGuard<'_, HashMap<ObjectName, Arc<Index>>> {
         self.indexes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The answer of the first store that has one. That an object does not exist is one only if no
-    /// store that answers has it.
-    fn first<T>(
-        &self,
-        name: &ObjectName,
-        call: impl Fn(&Store) -> Result<T, BackendError>,
-    ) -> Result<T, BackendError> {
-        let mut failed = Vec::new();
-        let mut absent = None;
-        for store in self.there() {
-            match call(store) {
-                Err(error) if error.is_not_found() => absent = Some(error),
-                Err(error) => failed.push(error),
-                done => return done,
-            }
-        }
-        // As many stores as there is parity may be silent.
-        let silent = failed.len() + self.missing();
-        match (absent, failed.pop()) {
-            (Some(absent), _) if silent <= usize::from(self.shape.parity) => Err(absent),
-            (_, Some(error)) => Err(error),
-            (Some(absent), None) => Err(absent),
-            (None, None) => Err(BackendError::NotFound { name: name.clone() }),
-        }
     }
 
     /// Stores the pieces of an object, in all stores at once.
@@ -323,22 +383,6 @@ impl StripedBackend {
         bytes.len() <= self.small_bytes && !Index::resembles(bytes)
     }
 
-    /// Brings what the first store has under a name into the others: its creator may have died, and this program is about to say that it exists.
-    fn complete(&self, stores: &[&Store], name: &ObjectName) -> Result<(), BackendError> {
-        let Some(decided) = stores.first() else { return Ok(()) };
-        let bytes = match read_all(&***decided, name) {
-            Err(error) if error.is_not_found() || error.is_damage() => return Ok(()),
-            other => other?,
-        };
-        for store in &stores[1..] {
-            match store.create(name, &bytes) {
-                Err(BackendError::AlreadyExists { .. }) => {}
-                other => other?,
-            }
-        }
-        Ok(())
-    }
-
     /// Removes pieces from the stores that have them.
     fn remove_pieces(&self, stores: &[&Store], pieces: &ObjectName) -> Result<(), BackendError> {
         for store in stores {
@@ -349,162 +393,43 @@ impl StripedBackend {
         }
         Ok(())
     }
-
-    /// Removes an object of which too few stores know for it to be read, although none is missing: it
-    /// was removed while these were away.
-    fn drop_rest(&self, name: &ObjectName, pieces: &ObjectName) -> Result<(), BackendError> {
-        let mut holders = Vec::new();
-        for store in self.there() {
-            match store.size(name) {
-                Err(error) if error.is_not_found() => {}
-                other => holders.push((store, other?).0),
-            }
-        }
-        if self.missing() > 0 || holders.len() >= usize::from(self.shape.data) {
-            return Ok(());
-        }
-        self.indexes().remove(name);
-        holders.iter().try_for_each(|store| store.remove(name))?;
-        self.remove_pieces(&holders, pieces)
-    }
-
-    /// The objects of which a store lacks something; a piece with other bytes is found only if all are
-    /// read.
-    fn lacks(
-        &self,
-        store: &Store,
-        number: usize,
-        reads_all: bool,
-    ) -> Result<Vec<Lack>, BackendError> {
-        let mut lacks = Vec::new();
-        let lengths = |listed: Vec<ObjectInfo>| -> HashMap<ObjectName, u64> {
-            listed.into_iter().map(|info| (info.name, info.bytes)).collect()
-        };
-        let pieces = lengths(store.list(PIECES)?);
-        for folder in FOLDERS {
-            let own = lengths(store.list(folder)?);
-            for ObjectInfo { name, .. } in self.list(folder)? {
-                let found = match self.look(&name) {
-                    Err(error) if error.is_not_found() => continue,
-                    other => other?,
-                };
-                let bytes = match &found {
-                    Found::Small(bytes) => *bytes,
-                    Found::Large(index) => index.pack().len() as u64,
-                };
-                let has_own = own.get(&name) == Some(&bytes);
-                let has_piece = match &found {
-                    Found::Small(_) => true,
-                    Found::Large(index) => {
-                        let piece = pieces_name(&name, index);
-                        pieces.get(&piece) == Some(&index.piece_bytes())
-                            && (!reads_all || is_right(store, &piece, index, number)?)
-                    }
-                };
-                if !has_own || !has_piece {
-                    lacks.push(Lack { name, found, has_own, has_piece });
-                }
-            }
-        }
-        Ok(lacks)
-    }
-
-    /// Makes again in a store what it lacks. Returns how many objects that were.
-    fn fill(&self, store: &Store, number: usize) -> Result<u64, BackendError> {
-        let mut made = 0;
-        for Lack { name, found, has_own, has_piece } in self.lacks(store, number, true)? {
-            if let (Found::Large(index), false) = (&found, has_piece) {
-                let pieces = pieces_name(&name, index);
-                let whole = match self.read_whole(&name, index) {
-                    // What is left of one object does not keep the others from coming back.
-                    Err(error) if error.is_not_found() || error.is_damage() => {
-                        self.drop_rest(&name, &pieces)?;
-                        continue;
-                    }
-                    other => other?,
-                };
-                let (_, mut all) = cut(&whole, self.shape);
-                store.replace(&pieces, &all.swap_remove(number))?;
-                made += 1;
-            }
-            if !has_own {
-                let bytes = match &found {
-                    Found::Large(index) => index.pack(),
-                    Found::Small(_) => self.first(&name, |store| read_all(&**store, &name))?,
-                };
-                store.replace(&name, &bytes)?;
-                made += 1;
-            }
-        }
-        Ok(made)
-    }
 }
 
 impl Backend for StripedBackend {
     fn read(&self, name: &ObjectName, offset: u64, length: usize) -> Result<Vec<u8>, BackendError> {
         let index = match self.look(name)? {
-            Found::Small(_) => return self.first(name, |store| store.read(name, offset, length)),
             Found::Large(index) => index,
+            found => return self.read_own(name, &found, offset, length),
         };
         let read = match offset == 0 && length as u64 >= index.bytes {
             true => self.read_whole(name, &index),
             false => self.read_part(name, &index, offset, length),
         };
-        match read {
-            // It may have been removed since its index was read.
-            Err(_) if self.indexes().remove(name).is_some() => match self.look(name)? {
-                Found::Large(index) => self.read_part(name, &index, offset, length),
-                Found::Small(_) => self.first(name, |store| store.read(name, offset, length)),
-            },
-            other => other,
+        let Err(error) = read else { return read };
+        // It may have been removed since its index was read, or this index may be damaged.
+        self.indexes().remove(name);
+        let other = match self.look(name)? {
+            Found::Large(same) if same == index => self.whole_index(name),
+            Found::Large(other) => Some(other),
+            found => return self.read_own(name, &found, offset, length),
+        };
+        match other {
+            Some(other) => self.read_part(name, &other, offset, length),
+            None => Err(error),
         }
     }
 
     fn size(&self, name: &ObjectName) -> Result<u64, BackendError> {
         self.indexes().remove(name);
         Ok(match self.look(name)? {
-            Found::Small(bytes) => bytes,
+            Found::Small(bytes, _) => bytes.len() as u64,
+            Found::Long(_, bytes) => bytes,
             Found::Large(index) => index.bytes,
         })
     }
 
     fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), BackendError> {
-        let stores = self.all(Operation::Write, name)?;
-        let pieces = match self.is_small(bytes) {
-            true => None,
-            false => {
-                let put = |store: &Store, name: &ObjectName, piece: &[u8]| {
-                    match store.create(name, piece) {
-                        // Another piece has the hash of this object: it is damaged.
-                        Err(BackendError::AlreadyExists { .. }) => store.replace(name, piece),
-                        other => other,
-                    }
-                };
-                Some(self.put_pieces(&stores, name, bytes, put)?)
-            }
-        };
-        let packed = pieces.as_ref().map(Index::pack);
-        let kept = packed.as_deref().unwrap_or(bytes);
-        for (number, store) in stores.iter().enumerate() {
-            match store.create(name, kept) {
-                Ok(()) => {}
-                Err(BackendError::AlreadyExists { name }) => {
-                    // Another one was first; or the stores before have lost theirs.
-                    for before in stores[..number].iter().rev() {
-                        before.remove(&name)?;
-                    }
-                    self.complete(&stores[number..], &name)?;
-                    if let Some(index) = &pieces {
-                        self.remove_pieces(&stores, &pieces_name(&name, index))?;
-                    }
-                    return Err(BackendError::AlreadyExists { name });
-                }
-                // The first store has decided.
-                Err(error) if number > 0 => return Err(error.unsettled()),
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
+        self.create_in_all(name, bytes)
     }
 
     fn replace(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), BackendError> {
@@ -547,7 +472,7 @@ impl Backend for StripedBackend {
         }
         match found {
             Found::Large(index) => self.remove_pieces(&stores, &pieces_name(name, &index)),
-            Found::Small(_) => Ok(()),
+            _ => Ok(()),
         }
     }
 
@@ -626,38 +551,12 @@ impl Backend for StripedBackend {
         }
     }
 
-    /// Makes erased stores members again, and brings back what single stores have lost.
-    fn mend(&self) -> Result<u64, BackendError> {
-        let mut made = 0;
-        let mut spare = self.spare.iter();
-        for (number, store) in self.stores.iter().enumerate() {
-            if let Some(store) = store {
-                made += self.fill(store, number)?;
-            } else if let Some(store) = spare.next() {
-                let begun = ObjectName::new(PIECES, BEGUN);
-                store.replace(&begun, &self.set)?;
-                made += self.fill(store, number)?;
-                let number = u8::try_from(number).expect("a shape has at most 32 stores");
-                join(&**store, Member { set: self.set, shape: self.shape, number })?;
-                store.remove(&begun)?;
-            }
-        }
-        Ok(made)
+    fn room(&self) -> Option<&dyn Room> {
+        Some(self)
     }
 
-    fn lacking(&self, reads_all: bool) -> Result<u64, BackendError> {
-        let mut lacking = 0;
-        for (number, store) in self.stores.iter().enumerate() {
-            let Some(store) = store else { continue };
-            for lack in self.lacks(store, number, reads_all)? {
-                // A writer may have been on its way from store to store, or removed it everywhere.
-                self.indexes().remove(&lack.name);
-                let is_there = self.size(&lack.name).is_ok();
-                let came = lack.has_piece && store.size(&lack.name).is_ok();
-                lacking += u64::from(is_there && !came);
-            }
-        }
-        Ok(lacking)
+    fn stores(&self) -> Option<&dyn Stores> {
+        Some(self)
     }
 
     fn complaint(&self) -> Option<String> {
@@ -689,17 +588,17 @@ impl Backend for StripedBackend {
     }
 }
 
-/// Whether the piece that a store has is the one that the index means.
-fn is_right(
-    store: &Store,
-    piece: &ObjectName,
-    index: &Index,
-    number: usize,
-) -> Result<bool, BackendError> {
-    match read_all(&**store, piece) {
-        Ok(bytes) => Ok(index.is_piece(number, &bytes)),
-        Err(error) if error.is_not_found() || error.is_damage() => Ok(false),
-        Err(error) => Err(error),
+impl Room for StripedBackend {
+    fn save(&self) {
+        self.there().for_each(|store| store.save_room());
+    }
+
+    fn release(&self) -> bool {
+        self.there().filter(|store| store.release_room()).count() > 0
+    }
+
+    fn release_half(&self) -> bool {
+        self.there().filter(|store| store.release_half_room()).count() > 0
     }
 }
 

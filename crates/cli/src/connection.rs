@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use strongroom_base::{Cancel, OsEntropy, SystemClock};
 use strongroom_remote::{Limit, Rate, Settings, Variables};
-use strongroom_repository::objects::is_drawn;
+use strongroom_repository::objects::{is_drawn, soundness};
 
 /// How connections to places on other machines are made.
 #[derive(Debug, Clone, clap::Args)]
@@ -54,6 +54,7 @@ impl ConnectionArgs {
             clock: Arc::new(SystemClock),
             entropy: Arc::new(OsEntropy),
             is_drawn,
+            judge: soundness,
         }
     }
 }

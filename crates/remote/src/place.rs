@@ -10,7 +10,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use strongroom_backend::{Backend, BackendError, LocalBackend, Operation, Refusal, StripedBackend};
+use strongroom_backend::{
+    Backend, BackendError, Judge, LocalBackend, Operation, Refusal, StripedBackend,
+};
 use strongroom_base::entropy::random_array;
 
 use crate::address::{Address, PlaceError, Scheme};
@@ -61,7 +63,7 @@ impl Place {
     /// Opens the place; none if nothing is there.
     pub fn open(&self, settings: &Settings) -> Result<Option<Arc<dyn Backend>>, BackendError> {
         if let Some(stripes) = self.stripes()? {
-            return self.open_stripes(&stripes, |place| place.open(settings));
+            return self.open_stripes(&stripes, settings.judge, |place| place.open(settings));
         }
         match self {
             Self::Folder(path) => match LocalBackend::open(path) {
@@ -94,7 +96,8 @@ impl Place {
         past: Past,
     ) -> Result<Option<Arc<dyn Backend>>, BackendError> {
         if let Some(stripes) = self.stripes()? {
-            return self.open_stripes(&stripes, |place| place.open_past(settings, past));
+            return self
+                .open_stripes(&stripes, settings.judge, |place| place.open_past(settings, past));
         }
         match self {
             Self::Remote(address) if matches!(address.scheme, Scheme::S3 | Scheme::B2) => {
@@ -117,7 +120,7 @@ impl Place {
             let stores = stores.collect::<Result<Vec<_>, _>>()?;
             let set = random_array(&*settings.entropy);
             let made = StripedBackend::create(stores, stripes.parity, set, &self.to_string())?;
-            return Ok(Arc::new(made));
+            return Ok(Arc::new(made.with_judge(settings.judge)));
         }
         match self {
             Self::Folder(path) => Ok(Arc::new(LocalBackend::create(path)?)),
@@ -149,6 +152,7 @@ impl Place {
     fn open_stripes(
         &self,
         stripes: &Stripes,
+        judge: Judge,
         open: impl Fn(&Self) -> Result<Option<Arc<dyn Backend>>, BackendError>,
     ) -> Result<Option<Arc<dyn Backend>>, BackendError> {
         let mut failed = None;
@@ -161,7 +165,7 @@ impl Place {
             }));
         }
         match StripedBackend::open(stores, &self.to_string())? {
-            Some(backend) => Ok(Some(Arc::new(backend))),
+            Some(backend) => Ok(Some(Arc::new(backend.with_judge(judge)))),
             None => failed.map_or(Ok(None), Err),
         }
     }

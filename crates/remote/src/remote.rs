@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use strongroom_backend::{
-    Backend, BackendError, ObjectInfo, ObjectName, Operation, Promises, Refusal,
+    Backend, BackendError, ObjectInfo, ObjectName, Operation, Promises, Refusal, Room, Stores,
 };
 use strongroom_base::entropy::random_array;
 use strongroom_base::{Cancel, Entropy, Stopwatch, Timestamp};
@@ -256,6 +256,14 @@ impl<S: Service> Backend for Remote<S> {
             Ok(()) | Err(Failure::NotFound) => Ok(()),
             Err(failure) => Err(self.of(Operation::Remove, name, failure)),
         }
+    }
+
+    fn room(&self) -> Option<&dyn Room> {
+        None
+    }
+
+    fn stores(&self) -> Option<&dyn Stores> {
+        None
     }
 
     fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, BackendError> {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use strongroom_backend::ObjectName;
+use strongroom_backend::{Judge, ObjectName};
 use strongroom_base::{Cancel, Clock, Entropy};
 
 use crate::rate::Rate;
@@ -35,6 +35,8 @@ pub struct Settings {
     /// Whether a name was drawn by chance. Only one creator knows it, so some places need fewer
     /// requests.
     pub is_drawn: fn(&ObjectName) -> bool,
+    /// Says which of several copies of an object is whole.
+    pub judge: Judge,
 }
 
 impl Settings {

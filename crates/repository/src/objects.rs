@@ -6,7 +6,7 @@
 use strongroom_arena::envelope::format::{Header, HeaderError, ObjectKind};
 use strongroom_arena::envelope::{self, EnvelopeError, RawObject, read_object};
 use strongroom_arena::{ARENAS_FOLDER, ArenaContent, ArenaName, object_bytes_max};
-use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName};
+use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName, Soundness, judge_note};
 use strongroom_base::{ArenaId, DomainId, SlotId, SnapshotId, VoucherId};
 
 use crate::error::RepositoryError;
@@ -252,6 +252,34 @@ pub fn is_as_named(name: &ObjectName, header: &Header) -> bool {
     })
 }
 
+/// How much of an object there is in the bytes under its name, as far as that can be said without a
+/// key: of several copies, the best one is read and repaired from.
+pub fn soundness(name: &ObjectName, bytes: &[u8]) -> Soundness {
+    if let Some(of_note) = judge_note(name, bytes) {
+        return of_note;
+    }
+    match envelope::inspect(bytes) {
+        // What a newer program made may be right.
+        Ok(found) if found.header.is_unknown() => Soundness::Repairable,
+        Ok(found) if expected(name).is_some() && !is_as_named(name, &found.header) => {
+            Soundness::Damaged
+        }
+        Ok(found) if found.is_whole() => Soundness::Whole,
+        Ok(found) if found.is_repairable() => Soundness::Repairable,
+        Err(EnvelopeError::Header(HeaderError::NewerVersion { .. })) => Soundness::Repairable,
+        // Nothing can be said of what is none of ours.
+        Err(EnvelopeError::Header(HeaderError::NotAnObject)) if !has_envelope(name) => {
+            Soundness::Repairable
+        }
+        Ok(_) | Err(_) => Soundness::Damaged,
+    }
+}
+
+/// Whether only an object with an envelope has such a name.
+fn has_envelope(name: &ObjectName) -> bool {
+    expected(name).is_some() || name.folder() == ASIDE_FOLDER
+}
+
 /// The name that an object should have, by its header; `None` if its kind is unknown.
 pub fn rightful_name(header: &Header) -> Option<ObjectName> {
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
@@ -327,5 +355,44 @@ pub fn read_small(
             Err(RepositoryError::NotARepository { place: backend.describe() })
         }
         Err(source) => Err(RepositoryError::Object { name: name.clone(), source }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use strongroom_arena::Origin;
+    use strongroom_arena::envelope::Identity;
+
+    use super::*;
+
+    #[test]
+    fn of_several_copies_the_whole_one_is_known() {
+        let id = SnapshotId([7; 16]);
+        let identity =
+            Identity { kind: ObjectKind::Snapshot, id: id.0, generation: 0, origin: Origin::NONE };
+        let whole = envelope::seal_small(&[5; 300], identity);
+        let mut flipped = whole.clone();
+        flipped[200] ^= 1;
+        let name = snapshot_name(id);
+        for (bytes, expected) in [
+            (&whole[..], Soundness::Whole),
+            (&flipped, Soundness::Repairable),
+            (&whole[..whole.len() - 1], Soundness::Repairable),
+            (&whole[..100], Soundness::Damaged),
+            (&vec![0; whole.len()], Soundness::Damaged),
+            (&[], Soundness::Damaged),
+        ] {
+            assert_eq!(soundness(&name, bytes), expected, "{} bytes", bytes.len());
+        }
+        assert_eq!(soundness(&snapshot_name(SnapshotId([8; 16])), &whole), Soundness::Damaged);
+        // Nothing is known of what others put there.
+        assert_eq!(soundness(&ObjectName::top("letter"), b"dear"), Soundness::Repairable);
+        let note = ObjectName::new("agreed-07", "top.config.00000001-0123456789abcdef.2");
+        assert_eq!(soundness(&note, &[]), Soundness::Damaged);
+        let draft = vec![5; 20_000];
+        let hash = blake3::hash(&draft).to_hex();
+        let name = ObjectName::new("agreed-07", format!("top.config.{}.draft", &hash[..32]));
+        assert_eq!(soundness(&name, &draft), Soundness::Whole);
+        assert_eq!(soundness(&name, &draft[1..]), Soundness::Damaged);
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use strongroom_arena::envelope::format::HEADER_BYTES;
 use strongroom_arena::envelope::newness;
-use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName, Promises};
+use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName, Promises, Room, Stores};
 use strongroom_base::Timestamp;
 
 use crate::objects::expected;
@@ -97,12 +97,16 @@ impl Backend for WithProofs {
         self.place.discard(name)
     }
 
-    fn save_room(&self) {
-        self.place.save_room();
+    fn room(&self) -> Option<&dyn Room> {
+        self.place.room()
     }
 
-    fn release_room(&self) -> bool {
-        self.place.release_room()
+    fn stores(&self) -> Option<&dyn Stores> {
+        self.place.stores()
+    }
+
+    fn complaint(&self) -> Option<String> {
+        self.place.complaint()
     }
 
     fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, BackendError> {
@@ -111,18 +115,6 @@ impl Backend for WithProofs {
 
     fn sweep(&self) -> Result<usize, BackendError> {
         self.place.sweep()
-    }
-
-    fn mend(&self) -> Result<u64, BackendError> {
-        self.place.mend()
-    }
-
-    fn lacking(&self, reads_all: bool) -> Result<u64, BackendError> {
-        self.place.lacking(reads_all)
-    }
-
-    fn complaint(&self) -> Option<String> {
-        self.place.complaint()
     }
 
     fn promises(&self) -> Promises {
@@ -155,5 +147,34 @@ impl Backend for WithProofs {
 
     fn folders(&self) -> Vec<PathBuf> {
         self.place.folders()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use strongroom_backend::{AgreedBackend, LocalBackend};
+    use strongroom_base::SeededEntropy;
+
+    use super::*;
+    use crate::replicas::WithReplicas;
+
+    #[test]
+    fn the_room_of_a_place_is_reached_through_every_wrapper() {
+        let folder = tempfile::tempdir().unwrap();
+        let wrapped: [fn(Arc<dyn Backend>) -> Arc<dyn Backend>; 3] = [
+            |place| Arc::new(WithProofs::new(place, [0; 32])),
+            |place| Arc::new(WithReplicas::new(place, Vec::new())),
+            |place| Arc::new(AgreedBackend::new(place, |_| false, Arc::new(SeededEntropy::new(1)))),
+        ];
+        for wrap in wrapped {
+            let place = wrap(Arc::new(LocalBackend::open(folder.path()).unwrap()));
+            let kept = || std::fs::metadata(folder.path().join(".room")).map(|room| room.len());
+            place.save_room();
+            let whole = kept().unwrap();
+            assert!(place.release_half_room());
+            assert_eq!(kept().unwrap(), whole / 2);
+            assert!(place.release_room());
+            assert!(kept().is_err());
+        }
     }
 }

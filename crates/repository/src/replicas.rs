@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use strongroom_arena::{ARENAS_FOLDER, ArenaName};
-use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName, Promises};
-use strongroom_base::{ArenaId, Stopwatch};
+use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName, Promises, Room, Stores};
+use strongroom_base::{ArenaId, Stopwatch, Timestamp};
 
 /// For so long a listing of the replicas is not repeated: a mount lists snapshots every three
 /// seconds, and replicas change when they are copied to.
@@ -123,16 +123,20 @@ impl Backend for WithReplicas {
         self.main.remove(name)
     }
 
-    fn save_room(&self) {
-        self.main.save_room();
+    fn discard(&self, name: &ObjectName) -> Result<(), BackendError> {
+        self.main.discard(name)
     }
 
-    fn release_room(&self) -> bool {
-        self.main.release_room()
+    fn room(&self) -> Option<&dyn Room> {
+        self.main.room()
     }
 
-    fn release_half_room(&self) -> bool {
-        self.main.release_half_room()
+    fn stores(&self) -> Option<&dyn Stores> {
+        self.main.stores()
+    }
+
+    fn complaint(&self) -> Option<String> {
+        self.main.complaint()
     }
 
     /// What is here and in the replicas. An arena that is here in any generation is not listed in
@@ -157,6 +161,18 @@ impl Backend for WithReplicas {
 
     fn promises(&self) -> Promises {
         self.main.promises()
+    }
+
+    fn copy(&self, from: &ObjectName, to: &ObjectName) -> Result<(), BackendError> {
+        self.main.copy(from, to)
+    }
+
+    fn retain(&self, name: &ObjectName, until: Timestamp) -> Result<(), BackendError> {
+        self.main.retain(name, until)
+    }
+
+    fn prove(&self, name: &ObjectName, challenge: &[u8]) -> Result<Vec<u8>, BackendError> {
+        self.main.prove(name, challenge)
     }
 
     fn replicas(&self) -> &[Arc<dyn Backend>] {

@@ -73,7 +73,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-    use strongroom_backend::{MemoryBackend, ObjectInfo, ObjectName, Promises};
+    use strongroom_backend::{MemoryBackend, ObjectInfo, ObjectName, Promises, Room, Stores};
     use strongroom_base::{FixedClock, SeededEntropy, Timestamp};
 
     use super::*;
@@ -112,6 +112,18 @@ mod tests {
         fn remove(&self, name: &ObjectName) -> Result<(), BackendError> {
             self.inner.remove(name)
         }
+        fn room(&self) -> Option<&dyn Room> {
+            None
+        }
+
+        fn stores(&self) -> Option<&dyn Stores> {
+            None
+        }
+
+        fn complaint(&self) -> Option<String> {
+            None
+        }
+
         fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, BackendError> {
             self.inner.list(folder)
         }

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use strongroom_backend::{
-    Backend, BackendError, ObjectInfo, ObjectName, Operation as Doing, Promises,
+    Backend, BackendError, ObjectInfo, ObjectName, Operation as Doing, Promises, Room, Stores,
 };
 use strongroom_testkit::Random;
 
@@ -379,6 +379,18 @@ impl Backend for Handle {
 
     fn remove(&self, name: &ObjectName) -> Result<(), BackendError> {
         self.stage.change(self.actor, Operation::Remove(name.clone()))
+    }
+
+    fn room(&self) -> Option<&dyn Room> {
+        None
+    }
+
+    fn stores(&self) -> Option<&dyn Stores> {
+        None
+    }
+
+    fn complaint(&self) -> Option<String> {
+        None
     }
 
     fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, BackendError> {

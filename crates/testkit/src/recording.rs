@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName, Promises};
+use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName, Promises, Room, Stores};
 
 /// What was asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -140,6 +140,18 @@ impl<B: Backend + ?Sized> Backend for RecordingBackend<B> {
     fn remove(&self, name: &ObjectName) -> Result<(), BackendError> {
         self.note(CallKind::Remove, name.as_str(), 0);
         self.inner.remove(name)
+    }
+
+    fn room(&self) -> Option<&dyn Room> {
+        self.inner.room()
+    }
+
+    fn stores(&self) -> Option<&dyn Stores> {
+        self.inner.stores()
+    }
+
+    fn complaint(&self) -> Option<String> {
+        self.inner.complaint()
     }
 
     fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, BackendError> {

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName, Promises};
+use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName, Promises, Room, Stores};
 
 /// Refuses to read what was declared bad, and hands all other calls on.
 #[derive(Debug)]
@@ -75,6 +75,18 @@ impl<B: Backend + ?Sized> Backend for RefusingBackend<B> {
         self.inner.remove(name)?;
         self.bad().remove(name);
         Ok(())
+    }
+
+    fn room(&self) -> Option<&dyn Room> {
+        self.inner.room()
+    }
+
+    fn stores(&self) -> Option<&dyn Stores> {
+        self.inner.stores()
+    }
+
+    fn complaint(&self) -> Option<String> {
+        self.inner.complaint()
     }
 
     fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, BackendError> {

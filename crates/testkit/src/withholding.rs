@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use strongroom_backend::{
-    Backend, BackendError, ObjectInfo, ObjectName, Operation, Promises, Refusal,
+    Backend, BackendError, ObjectInfo, ObjectName, Operation, Promises, Refusal, Room, Stores,
 };
 
 /// What becomes of reading an object.
@@ -83,6 +83,18 @@ impl<B: Backend + ?Sized> Backend for WithholdingBackend<B> {
 
     fn remove(&self, name: &ObjectName) -> Result<(), BackendError> {
         self.inner.remove(name)
+    }
+
+    fn room(&self) -> Option<&dyn Room> {
+        self.inner.room()
+    }
+
+    fn stores(&self) -> Option<&dyn Stores> {
+        self.inner.stores()
+    }
+
+    fn complaint(&self) -> Option<String> {
+        self.inner.complaint()
     }
 
     fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, BackendError> {

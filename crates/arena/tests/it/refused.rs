@@ -10,7 +10,9 @@ use strongroom_arena::{
     ArenaError, ArenaName, ArenaStore, CacheLimits, FinishedArena, Origin, Redundancy,
     object_bytes_max,
 };
-use strongroom_backend::{Backend, BackendError, MemoryBackend, ObjectInfo, ObjectName, Promises};
+use strongroom_backend::{
+    Backend, BackendError, MemoryBackend, ObjectInfo, ObjectName, Promises, Room, Stores,
+};
 use strongroom_testkit::RefusingBackend;
 
 use crate::{ARENA_BYTES, World, block_range, chunks, read, summary_range};
@@ -126,6 +128,18 @@ impl Backend for Vast {
 
     fn remove(&self, _: &ObjectName) -> Result<(), BackendError> {
         unreachable!("it is only read")
+    }
+
+    fn room(&self) -> Option<&dyn Room> {
+        None
+    }
+
+    fn stores(&self) -> Option<&dyn Stores> {
+        None
+    }
+
+    fn complaint(&self) -> Option<String> {
+        None
     }
 
     fn list(&self, _: &str) -> Result<Vec<ObjectInfo>, BackendError> {

@@ -35,6 +35,11 @@ pub fn cut(bytes: &[u8], shape: Shape) -> (Index, Vec<Vec<u8>>) {
 }
 
 impl Index {
+    /// Whether it is of the object with these bytes.
+    pub fn is_of(&self, object: &[u8]) -> bool {
+        self.bytes == object.len() as u64 && self.hash == *blake3::hash(object).as_bytes()
+    }
+
     /// Whether these bytes are the piece of this number.
     pub fn is_piece(&self, number: usize, bytes: &[u8]) -> bool {
         self.pieces.get(number) == Some(&piece_hash(bytes))
@@ -86,6 +91,27 @@ impl StripedBackend {
         let mut object = self.read_pieces(name, index, &data, pieces, &check)?.concat();
         object.truncate(length(index.bytes));
         Ok(object)
+    }
+
+    /// The first index of any store that leads to the whole object, and is the one of that object.
+    pub(super) fn whole_index(&self, name: &ObjectName) -> Option<Arc<Index>> {
+        let mut tried: Vec<Index> = Vec::new();
+        for index in self.indexes_of(name) {
+            if tried.contains(&index) {
+                continue;
+            }
+            if self.read_whole(name, &index).is_ok_and(|whole| cut(&whole, self.shape).0 == index) {
+                return Some(self.keep(name, index));
+            }
+            tried.push(index);
+        }
+        None
+    }
+
+    /// The indexes that the stores have under a name.
+    pub(super) fn indexes_of(&self, name: &ObjectName) -> impl Iterator<Item = Index> {
+        let most = self.shape.index_bytes() + 1;
+        self.there().filter_map(move |store| self.index_in(&store.read(name, 0, most).ok()?))
     }
 
     /// A part of one, which is not checked: the reader does that, and reads all of it then.

@@ -11,7 +11,8 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use strongroom_backend::{
-    Backend, BackendError, LocalBackend, MemoryBackend, ObjectName, Operation, Withheld, read_all,
+    Backend, BackendError, LocalBackend, MemoryBackend, ObjectName, Operation, Room, Withheld,
+    read_all,
 };
 use strongroom_testkit::conformance::check;
 use tempfile::TempDir;
@@ -53,7 +54,7 @@ fn kept_p_w1_what_root_makes_belongs_to_the_owner_of_the_place() {
         backend.replace(&ObjectName::new(folder, "two"), b"2").unwrap();
     }
     backend.create(&ObjectName::parse("config").unwrap(), b"3").unwrap();
-    backend.save_room();
+    backend.save();
     let owner = |path: PathBuf| {
         let metadata = std::fs::symlink_metadata(path).unwrap();
         (metadata.uid(), metadata.gid())
@@ -198,4 +199,38 @@ fn an_unreadable_object_is_distinguished_from_a_missing_one() {
         assert!(!of(errno).is_unreadable(), "{errno:?}");
     }
     assert!(of(Errno::NOENT).is_not_found());
+}
+
+/// A full folder still says that it has what it has: what is decided can be carried out, which makes
+/// room.
+#[test]
+fn what_a_full_folder_has_needs_no_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |program: &str, arguments: &[&str]| {
+        let mut command = std::process::Command::new(program);
+        command.args(arguments).arg(folder.path()).status().unwrap().success()
+    };
+    let is_mounted = run("mount", &["-t", "tmpfs", "-o", "size=64k", "tmpfs"]);
+    assert!(is_mounted, "this test needs root, and may mount");
+    let answers = {
+        let backend = LocalBackend::open(folder.path()).unwrap();
+        let (old, new) = (ObjectName::new("arenas", "old"), ObjectName::new("arenas", "new"));
+        backend.create(&old, &[1; 5000]).unwrap();
+        while backend.replace(&ObjectName::new("arenas", "rest"), &[2; 4096]).is_ok() {
+            let rest = backend.list("arenas").unwrap().len();
+            let next = ObjectName::new("arenas", format!("rest-{rest}"));
+            if backend.create(&next, &[2; 4096]).is_err() {
+                break;
+            }
+        }
+        [
+            backend.create(&new, &[1; 5000]),
+            backend.create(&old, &[1; 5000]),
+            backend.create(&old, &[3; 5000]),
+        ]
+    };
+    assert!(run("umount", &[]));
+    assert!(matches!(answers[0], Err(BackendError::NoSpace { may_exist: false, .. })));
+    assert!(answers[1].is_ok(), "{:?}", answers[1]);
+    assert!(answers[2].is_err());
 }

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use strongroom_backend::{
-    Backend, BackendError, MemoryBackend, ObjectName, StripedBackend, read_all,
+    AgreedBackend, Backend, BackendError, LocalBackend, MemoryBackend, ObjectName, Room, Soundness,
+    Stores, StripedBackend, read_all,
 };
+use strongroom_base::SeededEntropy;
 use strongroom_testkit::conformance::check;
 use strongroom_testkit::{Calls, FaultKind, FaultPlan, FaultyBackend, Random};
 
@@ -360,4 +362,237 @@ fn kept_o12_a_store_that_comes_back_old_is_made_whole() {
         }
         assert_eq!(set.mend().unwrap(), 0, "there is nothing left to do");
     }
+}
+
+/// An object whose first byte is the sum of the others.
+fn summed(length: usize, byte: u8) -> Vec<u8> {
+    let mut bytes = vec![byte; length];
+    bytes[0] = (1..length).fold(0_u8, |sum, _| sum.wrapping_add(byte)).wrapping_add(1);
+    bytes
+}
+
+fn judge(_: &ObjectName, bytes: &[u8]) -> Soundness {
+    let sum = |rest: &[u8]| rest.iter().fold(1_u8, |sum, byte| sum.wrapping_add(*byte));
+    match bytes.split_first() {
+        Some((first, rest)) if *first == sum(rest) => Soundness::Whole,
+        Some(_) if bytes.ends_with(b"parity") => Soundness::Repairable,
+        _ => Soundness::Damaged,
+    }
+}
+
+fn open_judged(stores: &[Arc<MemoryBackend>]) -> StripedBackend {
+    let stores = as_stores(stores).into_iter().map(Some).collect();
+    StripedBackend::open(stores, "stripes").unwrap().unwrap().with_judge(judge)
+}
+
+/// A power cut has left an early store with a shorter object, or with zeros: the others count, and no
+/// repair gives them what the first one has.
+#[test]
+fn a_damaged_small_copy_hides_no_whole_one() {
+    let bytes = summed(300, 7);
+    for damaged in 0..3 {
+        for rubbish in [vec![], vec![0; 300], vec![7; 120], vec![9; 100_000], bytes[..299].to_vec()]
+        {
+            let stores = stores(3);
+            StripedBackend::create(as_stores(&stores), 1, SET, "stripes").unwrap();
+            open_judged(&stores).create(&name("x"), &bytes).unwrap();
+            stores[damaged].replace(&name("x"), &rubbish).unwrap();
+            let what = format!("store {damaged}, {} bytes", rubbish.len());
+            let backend = open_judged(&stores);
+            assert!(read_all(&backend, &name("x")).unwrap() == bytes, "{what}");
+            assert_eq!(backend.size(&name("x")).unwrap(), 300, "{what}");
+            assert_eq!(backend.lacking(true).unwrap(), 1, "{what}");
+            assert_eq!(backend.mend().unwrap(), 1, "{what}");
+            for store in &stores {
+                assert!(read_all(&**store, &name("x")).unwrap() == bytes, "{what}");
+            }
+            assert_eq!(backend.lacking(true).unwrap(), 0, "{what}");
+        }
+    }
+}
+
+/// If none is whole, the best one is read and none is lost.
+#[test]
+fn damaged_copies_are_all_kept() {
+    let stores = stores(3);
+    StripedBackend::create(as_stores(&stores), 1, SET, "stripes").unwrap();
+    let copies: [&[u8]; 3] = [b"rubbish", b"some parity", b"more rubbish"];
+    for (store, copy) in stores.iter().zip(copies) {
+        store.create(&name("x"), copy).unwrap();
+    }
+    let backend = open_judged(&stores);
+    assert_eq!(read_all(&backend, &name("x")).unwrap(), b"some parity");
+    assert_eq!(backend.mend().unwrap(), 0);
+    assert_eq!(backend.lacking(true).unwrap(), 2);
+    for (store, copy) in stores.iter().zip(copies) {
+        assert_eq!(read_all(&**store, &name("x")).unwrap(), copy);
+    }
+}
+
+/// Without a judge it is unknown which of two is right: what differs is counted and kept.
+#[test]
+fn without_a_judge_only_what_is_absent_is_filled() {
+    for rubbish in [vec![], vec![0; 300]] {
+        let stores = stores(3);
+        StripedBackend::create(as_stores(&stores), 1, SET, "stripes").unwrap();
+        let open = || {
+            let stores = as_stores(&stores).into_iter().map(Some).collect();
+            StripedBackend::open(stores, "stripes").unwrap().unwrap()
+        };
+        open().create(&name("x"), &[7; 300]).unwrap();
+        stores[0].replace(&name("x"), &rubbish).unwrap();
+        stores[2].remove(&name("x")).unwrap();
+        assert_eq!(open().lacking(true).unwrap(), 2);
+        assert_eq!(open().mend().unwrap(), 1);
+        assert_eq!(stores[1].size(&name("x")).unwrap(), 300);
+        assert_eq!(read_all(&*stores[1], &name("x")).unwrap(), [7; 300]);
+    }
+}
+
+/// A killed replacement leaves the new bytes in the first store: they count in all.
+#[test]
+fn the_first_of_two_whole_copies_counts() {
+    let stores = stores(3);
+    StripedBackend::create(as_stores(&stores), 1, SET, "stripes").unwrap();
+    open_judged(&stores).create(&name("x"), &summed(300, 7)).unwrap();
+    stores[0].replace(&name("x"), &summed(300, 8)).unwrap();
+    let backend = open_judged(&stores);
+    assert!(read_all(&backend, &name("x")).unwrap() == summed(300, 8));
+    assert_eq!(backend.mend().unwrap(), 2);
+    for gone in 0..3 {
+        let left = erased(&stores, &[gone]);
+        assert!(read_all(&open_judged(&left), &name("x")).unwrap() == summed(300, 8));
+    }
+}
+
+/// An index has no checksum of its own: one that leads to no pieces does not hide the others.
+#[test]
+fn a_damaged_index_hides_no_whole_one() {
+    let objects: Objects = [(name("x"), vec![5; 500]), (name("y"), vec![6; 900])].into();
+    for damaged in 0..3 {
+        for at in 0..108 {
+            let stores = stores(3);
+            fill(&make(&stores, 1), &objects);
+            let mut index = read_all(&*stores[damaged], &name("x")).unwrap();
+            index[at] ^= 1;
+            stores[damaged].replace(&name("x"), &index).unwrap();
+            let what = format!("store {damaged}, byte {at}");
+            let backend = open(&stores).unwrap();
+            let found = backend.read(&name("x"), 0, 500).unwrap();
+            assert!(found == objects[&name("x")], "{what}");
+            assert!(backend.read(&name("x"), 77, 300).unwrap() == [5; 300], "{what}");
+            assert!(backend.mend().unwrap() > 0, "{what}");
+            for gone in 0..3 {
+                let left = erased(&stores, &[gone]);
+                assert_holds(&open(&left).unwrap(), &objects, &what);
+            }
+            assert_eq!(open(&stores).unwrap().mend().unwrap(), 0, "{what}");
+        }
+    }
+}
+
+/// An object is created again with the same bytes, and one of the stores has a damaged copy.
+#[test]
+fn creating_again_destroys_nothing() {
+    for length in [50, 500] {
+        for damaged in 0..3 {
+            let stores = stores(3);
+            let backend = make(&stores, 1);
+            let bytes = vec![7; length];
+            backend.create(&name("x"), &bytes).unwrap();
+            stores[damaged].replace(&name("x"), b"x").unwrap();
+            let what = format!("{length} bytes, store {damaged}");
+            // Without a judge, a small object is what the first store has.
+            let again = open(&stores).unwrap().create(&name("x"), &bytes);
+            assert_eq!(again.is_ok(), length == 500 || damaged > 0, "{what}: {again:?}");
+            if again.is_ok() {
+                for gone in 0..3 {
+                    let left = erased(&stores, &[gone]);
+                    let found = read_all(&open(&left).unwrap(), &name("x")).unwrap();
+                    assert!(found == bytes, "{what}, {gone} is erased");
+                }
+            }
+            let other = open(&stores).unwrap().create(&name("x"), &[8; 600]);
+            assert!(matches!(other, Err(BackendError::AlreadyExists { .. })), "{what}: {other:?}");
+            let whole = stores.iter().filter(|store| store.size(&name("x")).unwrap() > 1).count();
+            assert!(whole >= 2, "{what}");
+        }
+    }
+}
+
+/// Of an object that all but one store have lost, that one knows the bytes.
+#[test]
+fn others_bytes_do_not_take_the_name_of_what_one_store_has() {
+    for (length, left) in [(50, 0), (50, 1), (50, 2), (500, 0), (500, 1), (500, 2)] {
+        let stores = stores(3);
+        let bytes = vec![7; length];
+        make(&stores, 1).create(&name("x"), &bytes).unwrap();
+        for (number, store) in stores.iter().enumerate() {
+            if number != left {
+                store.remove(&name("x")).unwrap();
+            }
+        }
+        let other = open(&stores).unwrap().create(&name("x"), &[8; 600]);
+        assert!(matches!(other, Err(BackendError::AlreadyExists { .. })), "{length} {left}");
+        for gone in 0..3 {
+            let left = erased(&stores, &[gone]);
+            assert!(read_all(&open(&left).unwrap(), &name("x")).unwrap() == bytes);
+        }
+    }
+}
+
+#[test]
+fn room_is_kept_in_every_store() {
+    let folders: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
+    let local = |folder: &tempfile::TempDir| LocalBackend::open(folder.path()).unwrap();
+    let stores = folders.iter().map(|folder| Arc::new(local(folder)) as Arc<dyn Backend>);
+    let backend = StripedBackend::create(stores.collect(), 1, SET, "stripes").unwrap();
+    let kept = || folders.iter().filter(|folder| folder.path().join(".room").exists()).count();
+    backend.save();
+    assert_eq!(kept(), 3);
+    assert!(backend.release_half());
+    assert_eq!(kept(), 3);
+    assert!(backend.release());
+    assert_eq!(kept(), 0);
+    assert!(!backend.release());
+}
+
+/// Creators that agree find the object in the first store alone: it is not said to exist before all
+/// have it.
+#[test]
+fn agreed_objects_are_in_all_stores_once_they_are_created() {
+    let stores = stores(3);
+    drop(make(&stores, 1));
+    let calls = Calls::of(&[strongroom_testkit::CallKind::Replace]).within("snapshots");
+    let plan = FaultPlan::lasting(calls, 0, FaultKind::Io);
+    let mut over = as_stores(&stores);
+    over[1] = Arc::new(FaultyBackend::new(stores[1].clone(), plan));
+    let agreed = |over: Vec<Arc<dyn Backend>>| {
+        let opened = StripedBackend::open(over.into_iter().map(Some).collect(), "stripes");
+        let place = Arc::new(opened.unwrap().unwrap());
+        AgreedBackend::new(place, |_| false, Arc::new(SeededEntropy::new(1)))
+    };
+    let name = ObjectName::new("snapshots", "x");
+    for _ in 0..2 {
+        assert!(agreed(over.clone()).create(&name, b"bytes").is_err());
+    }
+    assert!(stores[2].size(&name).is_err());
+    agreed(as_stores(&stores)).create(&name, b"bytes").unwrap();
+    assert!(stores.iter().all(|store| store.size(&name).is_ok()));
+}
+
+/// A store that is full says so also of what it has.
+#[test]
+fn creating_again_needs_no_room() {
+    let stores = stores(3);
+    make(&stores, 1).create(&name("x"), &[1; 30]).unwrap();
+    let calls = Calls::of(&[strongroom_testkit::CallKind::Create]);
+    let plan = FaultPlan::lasting(calls, 0, FaultKind::NoSpace);
+    let mut over = as_stores(&stores);
+    over[1] = Arc::new(FaultyBackend::new(stores[1].clone(), plan));
+    let backend = StripedBackend::open(over.into_iter().map(Some).collect(), "stripes");
+    let backend = backend.unwrap().unwrap();
+    backend.create(&name("x"), &[1; 30]).unwrap();
+    stores[1].remove(&name("x")).unwrap();
+    assert!(backend.create(&name("x"), &[1; 30]).is_err());
 }

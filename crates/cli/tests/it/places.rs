@@ -54,6 +54,7 @@ impl Far {
             clock: Arc::new(SystemClock),
             entropy: Arc::new(OsEntropy),
             is_drawn: |_| false,
+            judge: |_, _| strongroom_backend::Soundness::Repairable,
         };
         let place = match &self.files {
             Some(folder) => Place::Folder(folder.clone()),

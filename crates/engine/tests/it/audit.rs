@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use strongroom_arena::envelope::proof::prove;
 use strongroom_backend::{
-    Backend, BackendError, MemoryBackend, ObjectInfo, ObjectName, Promises, read_all,
+    Backend, BackendError, MemoryBackend, ObjectInfo, ObjectName, Promises, Room, Stores, read_all,
 };
 use strongroom_base::{Cancel, SeededEntropy, Silent};
 use strongroom_testkit::damage::{Objects, names_in};
@@ -45,6 +45,18 @@ impl Backend for Proving {
     fn remove(&self, name: &ObjectName) -> Result<(), BackendError> {
         self.inner.remove(name)
     }
+    fn room(&self) -> Option<&dyn Room> {
+        None
+    }
+
+    fn stores(&self) -> Option<&dyn Stores> {
+        None
+    }
+
+    fn complaint(&self) -> Option<String> {
+        None
+    }
+
     fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, BackendError> {
         self.inner.list(folder)
     }

@@ -226,6 +226,18 @@ impl Backend for NotExclusive {
     fn remove(&self, name: &ObjectName) -> Result<(), BackendError> {
         self.0.remove(name)
     }
+    fn room(&self) -> Option<&dyn strongroom_backend::Room> {
+        None
+    }
+
+    fn stores(&self) -> Option<&dyn strongroom_backend::Stores> {
+        None
+    }
+
+    fn complaint(&self) -> Option<String> {
+        None
+    }
+
     fn list(&self, folder: &str) -> Result<Vec<strongroom_backend::ObjectInfo>, BackendError> {
         self.0.list(folder)
     }
@@ -514,6 +526,18 @@ impl Backend for Swap {
     }
     /// What is created during a listing is not in it, and what is removed before the listing comes
     /// to it is not either.
+    fn room(&self) -> Option<&dyn strongroom_backend::Room> {
+        None
+    }
+
+    fn stores(&self) -> Option<&dyn strongroom_backend::Stores> {
+        None
+    }
+
+    fn complaint(&self) -> Option<String> {
+        None
+    }
+
     fn list(&self, folder: &str) -> Result<Vec<strongroom_backend::ObjectInfo>, BackendError> {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
         if call == self.at {

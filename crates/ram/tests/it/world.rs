@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use strongroom_arena::{CompressionLevel, Redundancy};
-use strongroom_backend::{Backend, BackendError, MemoryBackend, ObjectInfo, ObjectName, Promises};
+use strongroom_backend::{
+    Backend, BackendError, MemoryBackend, ObjectInfo, ObjectName, Promises, Room, Stores,
+};
 use strongroom_base::{Cancel, Clock, Monitor, Problem, SeededEntropy, Stopwatch, Timestamp};
 use strongroom_bucket::{Bucket, KeyRange, Owner};
 use strongroom_chunk::Limits;
@@ -250,6 +252,18 @@ impl Backend for Place {
 
     fn remove(&self, name: &ObjectName) -> Result<(), BackendError> {
         self.objects.remove(name)
+    }
+
+    fn room(&self) -> Option<&dyn Room> {
+        None
+    }
+
+    fn stores(&self) -> Option<&dyn Stores> {
+        None
+    }
+
+    fn complaint(&self) -> Option<String> {
+        None
     }
 
     fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, BackendError> {
