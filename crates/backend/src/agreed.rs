@@ -18,7 +18,8 @@
 //! greater round has begun by then, its bytes are decided: every later round finds its note 2. Only
 //! decided bytes are put under the object's own name, so a put that arrives late does no harm, and
 //! any creator that finds a decision puts them there too. Where a note 2 is damaged the name counts
-//! as taken; a repair that has the object from elsewhere puts it back without asking.
+//! as taken; a repair that has the object from elsewhere puts it back without asking. Where a draft does
+//! not have the hash that was decided, nothing is put: a creator that has the bytes ends it.
 //!
 //! Notes stay: a name that was removed is never decided a second time. `docs/design/0023-agreement.md`
 //! has the reasons and the costs, and `crates/protocol/src/agreement.rs` is the model.
@@ -39,6 +40,8 @@ use crate::{
 const INLINE_BYTES_MAX: usize = 16 << 10;
 /// How the names of the folders of notes begin.
 const FOLDERS: &str = "agreed-";
+/// This many bytes of the hash of its bytes are in a note.
+const NOTE_HASH_BYTES: usize = 16;
 /// This many digits of its hash are in the name of a draft.
 const DRAFT_HASH_DIGITS: usize = 32;
 /// How often a creator begins again before it gives up: others are faster each time.
@@ -165,6 +168,11 @@ impl AgreedBackend {
             match decided {
                 Wish::Bytes(bytes) => self.inner.replace(name, bytes)?,
                 Wish::Draft(hash) => match read_all(&*self.inner, &draft(name, hash)) {
+                    // Nothing else is put in the place of what may have been acknowledged; who has the
+                    // bytes can still end it.
+                    Ok(bytes) if blake3::hash(&bytes) != *hash => {
+                        return Err(self.failed(name, "its draft does not have the bytes decided"));
+                    }
                     Ok(bytes) => self.inner.replace(name, &bytes)?,
                     // Its creator has put the object, and then removed the draft.
                     Err(error) if error.is_not_found() => {}
@@ -198,18 +206,27 @@ impl Wish {
 
     fn pack(&self) -> Vec<u8> {
         match self {
-            Self::Bytes(bytes) => [&[0], bytes.as_slice()].concat(),
+            Self::Bytes(bytes) => [&[2], &note_hash(bytes)[..], bytes].concat(),
             Self::Draft(hash) => [&[1], hash.as_slice()].concat(),
         }
     }
 
     fn unpack(note: &[u8]) -> Option<Self> {
         match note.split_first()? {
-            (0, bytes) if bytes.len() <= INLINE_BYTES_MAX => Some(Self::Bytes(bytes.to_vec())),
+            (2, rest) => {
+                let (hash, bytes) = rest.split_first_chunk()?;
+                let is_whole = bytes.len() <= INLINE_BYTES_MAX && note_hash(bytes) == *hash;
+                is_whole.then(|| Self::Bytes(bytes.to_vec()))
+            }
             (1, hash) => Some(Self::Draft(hash.try_into().ok()?)),
             _ => None,
         }
     }
+}
+
+/// What shows that a note with bytes is whole.
+fn note_hash(bytes: &[u8]) -> [u8; NOTE_HASH_BYTES] {
+    *blake3::hash(bytes).as_bytes().first_chunk().expect("a hash is longer")
 }
 
 /// What can be said of the bytes of a note or a draft; none if the name is of neither.
@@ -501,6 +518,49 @@ mod tests {
             assert!(matches!(refused, Err(BackendError::AlreadyExists { .. })), "{refused:?}");
         }
         assert!(liar.size(&name).is_err());
+    }
+
+    /// A draft that was cut short by a power cut is not put in the place of what was decided.
+    #[test]
+    fn a_draft_with_other_bytes_is_not_put() {
+        let liar: Arc<dyn Backend> = Arc::new(Liar(MemoryBackend::new()));
+        let name = ObjectName::new("snapshots", "s");
+        let decided = vec![7; INLINE_BYTES_MAX + 1];
+        let wish = Wish::of(&decided);
+        let Wish::Draft(hash) = wish else { panic!("{wish:?}") };
+        let ballot = Ballot { round: 1, creator: "0123456789abcdef".to_owned() };
+        liar.replace(&note(&name, &ballot, 1), &[]).unwrap();
+        liar.replace(&note(&name, &ballot, 2), &wish.pack()).unwrap();
+        for left in [&b""[..], &decided[1..], &vec![0; decided.len()]] {
+            liar.replace(&draft(&name, &hash), left).unwrap();
+            let other = agreed(&liar, 2).create(&name, b"other").unwrap_err();
+            assert!(!matches!(other, BackendError::AlreadyExists { .. }), "{other}");
+            assert!(liar.size(&name).is_err(), "{} bytes", left.len());
+            // The one who wanted it may already have put it.
+            liar.replace(&name, &decided).unwrap();
+            let name_taken = agreed(&liar, 3).carry_out(&name, &wish, b"other").unwrap_err();
+            assert!(read_all(&*liar, &name).unwrap() == decided, "{name_taken}");
+            liar.remove(&name).unwrap();
+        }
+        // The one who has the bytes ends it.
+        agreed(&liar, 4).create(&name, &decided).unwrap();
+        assert!(read_all(&*liar, &name).unwrap() == decided);
+        assert!(agreed(&liar, 5).create(&name, b"other").is_err());
+    }
+
+    /// Of a note that was cut short, or is zeros, nothing is put.
+    #[test]
+    fn a_note_with_other_bytes_is_not_put() {
+        let liar: Arc<dyn Backend> = Arc::new(Liar(MemoryBackend::new()));
+        let name = ObjectName::new("snapshots", "s");
+        let ballot = Ballot { round: 1, creator: "0123456789abcdef".to_owned() };
+        let packed = Wish::of(b"the bytes that were decided").pack();
+        liar.replace(&note(&name, &ballot, 1), &[]).unwrap();
+        for left in [&packed[..0], &packed[..1], &packed[..20], &vec![0; packed.len()]] {
+            liar.replace(&note(&name, &ballot, 2), left).unwrap();
+            agreed(&liar, 2).create(&name, b"other").unwrap_err();
+            assert!(liar.size(&name).is_err(), "{} bytes", left.len());
+        }
     }
 
     #[test]
