@@ -301,6 +301,8 @@ impl Backend for AgreedBackend {
         match self.inner.size(name) {
             Ok(_) => {
                 return match crate::holds(&*self.inner, name, bytes)? {
+                    // It may be in some stores only of a place that consists of several.
+                    true if self.inner.stores().is_some() => self.inner.replace(name, bytes),
                     true => Ok(()),
                     false => Err(BackendError::AlreadyExists { name: name.clone() }),
                 };

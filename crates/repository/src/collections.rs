@@ -29,7 +29,7 @@ use steps::{Found, read_end, read_step};
 
 pub use read::{Collections, OpenCollection};
 pub use slots::{ArenaSlots, SlotSets};
-pub use steps::{create_plan, create_verdict, finish_collection, verdict_object};
+pub use steps::{confirm_verdict, create_plan, create_verdict, finish_collection, verdict_object};
 
 mod key {
     pub const SNAPSHOTS: u64 = 0;

@@ -47,7 +47,7 @@ mod write;
 pub use arrivals::{Arrival, Arrivals, Doubt, Look, Seen, SeriesId};
 pub use collections::{
     ArenaSlots, Collections, End, Forgotten, OpenCollection, SLOTS_BYTES_MAX, Selection, SlotSets,
-    create_plan, create_verdict, finish_collection, verdict_object,
+    confirm_verdict, create_plan, create_verdict, finish_collection, verdict_object,
 };
 pub use drills::{BootDrill, Drill, DrillVerdict};
 pub use endings::{Ending, Endings, end_domain};

@@ -206,7 +206,9 @@ impl<'r> Session<'r> {
     }
 
     /// Creates the snapshot's object and finds out whether that took effect: an error may have been
-    /// reported for a call that succeeded, or that is still on its way.
+    /// reported for a call that succeeded, or that is still on its way. That it can be read does not
+    /// say that it lasts: a folder may not be flushed, and only the first of several stores may have
+    /// it. So it is done only once a call has said so.
     fn settle(&self, object: &[u8]) -> Result<(), RepositoryError> {
         let (backend, name) = (self.repository.backend(), snapshot_object(self.id));
         let mut tries = 0;
@@ -219,13 +221,14 @@ impl<'r> Session<'r> {
             let is_nothing =
                 tries == 1 && matches!(failure, BackendError::NoSpace { may_exist: false, .. });
             match backend.read(&name, 0, object.len() + 1) {
-                Ok(found) if found == object => return Ok(()),
-                Ok(_) => return Err(RepositoryError::Fenced { session: self.id }),
+                Ok(found) if found != object => {
+                    return Err(RepositoryError::Fenced { session: self.id });
+                }
                 // It may have been committed, found, forgotten and removed in the meantime.
                 Err(_) if self.was_forgotten() => return Ok(()),
                 Err(error) if is_nothing && error.is_not_found() => return Err(failure.into()),
-                Err(_) if tries < COMMIT_TRIES => {}
-                Err(_) => return Err(RepositoryError::CommitUnknown { source: failure }),
+                Ok(_) | Err(_) if tries < COMMIT_TRIES => {}
+                Ok(_) | Err(_) => return Err(RepositoryError::CommitUnknown { source: failure }),
             }
         }
     }

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use strongroom_backend::{Backend, MemoryBackend, StripedBackend};
+use strongroom_backend::{Backend, MemoryBackend, Stores, StripedBackend};
 use strongroom_base::{Cancel, Silent, SnapshotId};
-use strongroom_repository::Repository;
+use strongroom_engine::EngineError;
+use strongroom_repository::objects::soundness;
+use strongroom_repository::{Collections, Repository, RepositoryError, Selection, create_verdict};
 use strongroom_testkit::tree::{TreeOptions, grow, mutate};
-use strongroom_testkit::{FaultPlan, FaultyBackend, Image};
-use strongroom_upkeep::{forget, prune, replicate};
+use strongroom_testkit::{CallKind, Calls, FaultKind, FaultPlan, FaultyBackend, Image};
+use strongroom_upkeep::{forget, prune, prune_later, replicate};
 
 use crate::verify::check_all;
 use crate::world::{ALL, PASSPHRASE, World, init_options, options, run, snapshot_ids};
@@ -111,19 +113,21 @@ fn a_collection_and_a_copy_over_stripes() {
     world.assert_holds(&there, kept[1].0, &kept[1].1, "a copy");
 }
 
-/// A backup is killed at any call to one store, and any store is erased then.
+/// A backup is killed at any call to one store, before or after that is done, and any store is erased
+/// then.
 #[test]
 fn a_backup_is_killed_and_a_store_is_erased() {
     let (world, stores, mut kept) = history(864);
     mutate(&world.tree(), 867, TREE);
     let image = world.image();
     for failing in 0..3 {
-        let mut at = 0;
+        let (mut at, mut done_before) = (0, 0);
         loop {
             let now: Vec<Arc<MemoryBackend>> = without(&stores, 9);
             let mut over = all(&now);
-            over[failing] =
-                Arc::new(FaultyBackend::new(now[failing].clone(), FaultPlan::crash_after(at)));
+            let plan =
+                if at % 2 == 0 { FaultPlan::crash(at / 2) } else { FaultPlan::crash_after(at / 2) };
+            over[failing] = Arc::new(FaultyBackend::new(now[failing].clone(), plan));
             let opened = StripedBackend::open(over.into_iter().map(Some).collect(), "stripes");
             let done = opened.ok().flatten().and_then(|place| {
                 let place = Arc::new(place.with_small_bytes(4 << 10));
@@ -137,16 +141,103 @@ fn a_backup_is_killed_and_a_store_is_erased() {
                 let what = format!("store {failing} dies at {at}, {gone} is erased");
                 let left = without(&now, gone);
                 let found = check(&world, &left, &kept, &what);
+                // What was said to be done is there.
                 assert!(found >= 2 + usize::from(done.is_some()), "{what}: {found}");
             }
             // The last snapshot is one of this try alone.
             kept.truncate(2);
-            if done.is_some() {
+            // Neither way of dying at a call was met any more.
+            done_before = if done.is_some() { done_before + 1 } else { 0 };
+            if done_before == 2 {
                 break;
             }
             at += 1;
         }
         assert!(at > 10, "{at}");
+    }
+}
+
+/// One store whose calls of some kinds in one folder fail.
+fn failing_in(
+    stores: &[Arc<MemoryBackend>],
+    number: usize,
+    kind: CallKind,
+    folder: &'static str,
+) -> Arc<StripedBackend> {
+    let plan = FaultPlan::lasting(Calls::of(&[kind]).within(folder), 0, FaultKind::Io);
+    let mut over = all(stores);
+    over[number] = Arc::new(FaultyBackend::new(stores[number].clone(), plan));
+    open(&over)
+}
+
+/// That a commit or a verdict can be read says nothing of the stores that it did not reach.
+#[test]
+fn what_is_in_one_store_only_is_not_done() {
+    let (world, stores, kept) = history(868);
+    for failing in 1..3 {
+        let now = without(&stores, 9);
+        let place = failing_in(&now, failing, CallKind::Create, "snapshots");
+        let repository = world.open_over(place).unwrap();
+        let error = run(&repository, &options(&world.tree()), &Silent).unwrap_err();
+        assert!(
+            matches!(error, EngineError::Repository(RepositoryError::CommitUnknown { .. })),
+            "{error}"
+        );
+        // The session stays: what is needed stays, too, if the commit takes effect.
+        assert_eq!(open(&all(&now)).list("sessions").unwrap().len(), 1);
+
+        let now = without(&stores, 9);
+        let place = failing_in(&now, failing, CallKind::Create, "collections");
+        let repository = world.open_over(place).unwrap();
+        create_verdict(&repository, 7, &Selection::default()).unwrap_err();
+        // Another collector that finds the verdict, and cannot complete it, carries nothing out.
+        let now = without(&stores, 9);
+        let repository = world.open_over(open(&all(&now))).unwrap();
+        forget(&repository, &[kept[0].0]).unwrap();
+        prune_later(&repository, &ALL, &Silent, &Cancel::new()).unwrap();
+        let dying = failing_in(&now, failing, CallKind::Create, "collections");
+        let planned = Collections::read(&repository).unwrap().open.unwrap();
+        assert_eq!(planned.selection.snapshots.len(), 1);
+        let dying = world.open_over(dying).unwrap();
+        create_verdict(&dying, planned.number, &planned.selection).unwrap_err();
+        let before = now[0].list("snapshots").unwrap();
+        let dying = failing_in(&now, failing, CallKind::Create, "collections");
+        prune(&world.open_over(dying).unwrap(), &ALL, &Silent, &Cancel::new()).unwrap_err();
+        assert_eq!(now[0].list("snapshots").unwrap(), before);
+        let left = without(&now, 0);
+        assert_eq!(open(&all(&left)).list("snapshots").unwrap().len(), 2);
+        check(&world, &left, &kept, "the first store is erased");
+        let collected = prune(&repository, &ALL, &Silent, &Cancel::new()).unwrap();
+        assert_eq!(collected.carried.snapshots, 1);
+    }
+}
+
+/// A power cut has left the first store with a shorter snapshot, or with zeros.
+#[test]
+fn a_damaged_snapshot_in_the_first_store_is_none_in_the_others() {
+    let (world, stores, kept) = history(870);
+    for zeros in [false, true] {
+        let now = without(&stores, 9);
+        for folder in ["snapshots", "keys", "collections"] {
+            for info in now[0].list(folder).unwrap() {
+                let left = if zeros { vec![0; info.bytes as usize] } else { Vec::new() };
+                now[0].replace(&info.name, &left).unwrap();
+            }
+        }
+        let judged = || {
+            let stores = all(&now).into_iter().map(Some).collect();
+            let opened = StripedBackend::open(stores, "stripes").unwrap().unwrap();
+            Arc::new(opened.with_small_bytes(4 << 10).with_judge(soundness))
+        };
+        let repository = world.open_over(judged()).unwrap();
+        assert_eq!(snapshot_ids(&repository).len(), 2);
+        for (id, image) in &kept {
+            world.assert_holds(&repository, *id, image, "read");
+        }
+        assert!(judged().mend().unwrap() > 0);
+        for (now, before) in now.iter().zip(&stores) {
+            assert_eq!(now.snapshot(), before.snapshot());
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use strongroom_arena::envelope;
-use strongroom_backend::{ObjectName, remove_object};
+use strongroom_backend::{BackendError, ObjectName, remove_object};
 use strongroom_base::ArenaId;
 use strongroom_catalog::FormatError;
 
@@ -121,11 +121,13 @@ pub fn create_verdict(
 ) -> Result<(Selection, bool), RepositoryError> {
     let name = Step::Verdict.object(number);
     let object = signed::seal(repository, &name, &verdict.pack())?;
+    let put = || signed::put(repository, &name, &object);
     // The answer to an earlier call may have been lost: what is there decides.
-    let created = signed::put(repository, &name, &object);
+    let created = put();
     match read_step(repository, number, Step::Verdict)? {
         Found::Is(found) => {
-            let is_own = found == *verdict && !matches!(created, Ok(false));
+            // That it can be read does not say that it lasts: only a call that succeeds does.
+            let is_own = found == *verdict && created.or_else(|_| put())?;
             if is_own {
                 put_copy(repository, &name, &object);
             } else {
@@ -142,6 +144,30 @@ pub fn create_verdict(
             }),
         },
     }
+}
+
+/// Makes sure that a verdict lasts, before anything is removed because of it: the program that made it
+/// may have died when only one of several stores had it, or before its folder was flushed.
+pub fn confirm_verdict(repository: &Repository, number: u64) -> Result<(), RepositoryError> {
+    let (backend, name) = (repository.backend(), Step::Verdict.object(number));
+    for at in [name.clone(), copy_of(&name)] {
+        let found = match read_whole(backend, &at, repository.config.arena_bytes) {
+            Err(error) if error.is_not_found() || error.is_damage() || error.is_withheld() => {
+                continue;
+            }
+            other => other?,
+        };
+        match backend.create(&at, &found.bytes) {
+            Ok(()) => return Ok(()),
+            // It is full, and what it removes makes room. One store alone has what it shows.
+            Err(BackendError::NoSpace { .. }) if backend.stores().is_none() => return Ok(()),
+            // A part of it cannot be read, or it was repaired meanwhile.
+            Err(BackendError::AlreadyExists { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let why = "it was changed when it was read again".to_owned();
+    Err(RepositoryError::Undecided { name, why })
 }
 
 /// Creates the copy of an object that is there. If that fails there is one copy less: what lies in its

@@ -14,7 +14,7 @@ use strongroom_base::{ArenaId, Cancel, Fingerprint, Monitor, Problem, Severity, 
 use strongroom_repository::objects::{SNAPSHOTS_FOLDER, read_whole};
 use strongroom_repository::{
     ArenaSlots, Collections, Repository, RepositoryError, Selection, SlotSets, Wishes,
-    finish_collection, list_wishes_and_remarks, snapshot_object,
+    confirm_verdict, finish_collection, list_wishes_and_remarks, snapshot_object,
 };
 
 /// What was done.
@@ -85,6 +85,7 @@ pub fn carry_out(
     way: &Way<'_>,
 ) -> Result<Carried, RepositoryError> {
     let Way { kept, is_late, monitor, cancel } = way;
+    confirm_verdict(repository, number)?;
     let mut carried = Carried::default();
     remove_snapshots(repository, verdict, kept, &mut carried, cancel)?;
     let mut put_off = BTreeSet::new();
@@ -159,6 +160,7 @@ pub fn put_off(
     kept: &HashSet<SnapshotId>,
     cancel: &Cancel,
 ) -> Result<Carried, RepositoryError> {
+    confirm_verdict(repository, number)?;
     let mut carried = Carried::default();
     remove_snapshots(repository, verdict, kept, &mut carried, cancel)?;
     let listed = ListedArenas::list(repository.backend())?;
