@@ -158,10 +158,12 @@ mod tests {
     use super::*;
     use crate::replicas::WithReplicas;
 
+    type Wrap = fn(Arc<dyn Backend>) -> Arc<dyn Backend>;
+
     #[test]
     fn the_room_of_a_place_is_reached_through_every_wrapper() {
         let folder = tempfile::tempdir().unwrap();
-        let wrapped: [fn(Arc<dyn Backend>) -> Arc<dyn Backend>; 3] = [
+        let wrapped: [Wrap; 3] = [
             |place| Arc::new(WithProofs::new(place, [0; 32])),
             |place| Arc::new(WithReplicas::new(place, Vec::new())),
             |place| Arc::new(AgreedBackend::new(place, |_| false, Arc::new(SeededEntropy::new(1)))),
