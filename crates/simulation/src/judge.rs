@@ -16,7 +16,7 @@ use strongroom_repository::{
     ChunkReader, Collections, Repository, RepositoryError, list_snapshots, read_snapshot,
 };
 use strongroom_testkit::{TickingClock, draw_limits};
-use strongroom_upkeep::{PruneOptions, forget, prune};
+use strongroom_upkeep::{PruneOptions, forget, plan_repair, prune, repair};
 
 use crate::beginning::{Beginning, FILE, backup_options};
 use crate::ledger::{Report, Wish};
@@ -175,8 +175,22 @@ impl Judge<'_> {
             ..PruneOptions::default()
         };
         let repository = self.open();
-        let outcome = prune(&repository, &options, &Silent, &Cancel::new());
-        let collections = match outcome.and_then(|_| Collections::read(&repository)) {
+        let pruned = || {
+            prune(&repository, &options, &Silent, &Cancel::new())?;
+            Collections::read(&repository)
+        };
+        // A collection waits for a session whose snapshot was committed and is gone, and says that a repair has
+        // to come first: it was taken back when it was too late.
+        let repaired = || {
+            let plan = plan_repair(repository.backend(), &Silent, &Cancel::new())?;
+            repair(&repository, &plan, &Silent, &Cancel::new())?;
+            pruned()
+        };
+        let ended = pruned().and_then(|collections| match collections.open {
+            None => Ok(collections),
+            Some(_) => repaired(),
+        });
+        let collections = match ended {
             Ok(collections) => collections,
             Err(error) => return self.lose(format!("the last collection: {error}")),
         };
