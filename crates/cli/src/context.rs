@@ -141,8 +141,17 @@ pub struct Context {
     pub passed_over: AtomicBool,
 }
 
+/// Whether who started this program had it go on when its terminal goes away.
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal_hook::consts::SIGHUP - 1) & 1 != 0)
+}
+
 impl Context {
-    /// Installs the signal handlers; a second Ctrl-C ends the program at once.
+    /// Installs the signal handlers; a second Ctrl-C ends the program at once. A terminal that goes away is
+    /// like Ctrl-C, unless that is to be passed over (`nohup`).
     ///
     /// `command` is what was asked for, such as `key add`.
     pub fn new(
@@ -152,7 +161,9 @@ impl Context {
         command: &'static str,
     ) -> Result<Self, CliError> {
         let flag = Arc::new(AtomicBool::new(false));
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        let hangup = (!ignores_hangup()).then_some(signal_hook::consts::SIGHUP);
+        let signals = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
+        for signal in signals.into_iter().chain(hangup) {
             let exit = Exit::Interrupted as i32;
             signal_hook::flag::register_conditional_shutdown(signal, exit, flag.clone())?;
             signal_hook::flag::register(signal, flag.clone())?;
@@ -179,10 +190,14 @@ impl Context {
     /// The profile that is used, for a command that is about one.
     pub fn chosen_profile(&self) -> Result<&Chosen, CliError> {
         self.chosen.as_ref().ok_or_else(|| {
-            let hint = "`strongroom profile init` writes an example; --profile names one, also where a \
-                        repository is given";
+            let hint = "`strongroom profile init` writes an example, and --profile names one";
             CliError::new(Exit::Failed, "no profile is used", hint)
         })
+    }
+
+    /// Where the repository is, as it was named.
+    pub fn named_repository(&self) -> Option<&OsString> {
+        self.args.repo.as_ref()
     }
 
     /// Where the repository is.

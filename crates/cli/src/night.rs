@@ -38,7 +38,7 @@ pub const STEPS: [&str; 8] =
     ["backup", "forget", "prune", "replicate", "audit", "lock", "verify", "drill"];
 /// Steps that are left out after a backup, or a hook before it, that failed, and after a backup that
 /// is doubtful: what is old may be needed yet.
-const ONLY_AFTER_A_BACKUP: [&str; 2] = ["forget", "prune"];
+pub const ONLY_AFTER_A_BACKUP: [&str; 2] = ["forget", "prune"];
 /// The variable that a step finds in its environment.
 const STEP_VARIABLE: &str = "STRONGROOM_STEP";
 /// What a backup that is a step ends with if it is doubtful. To all others that is [`Exit::Incomplete`].
@@ -247,6 +247,8 @@ impl Night<'_> {
             Some("the run was stopped")
         } else if ONLY_AFTER_A_BACKUP.contains(&step) && outcome_of_backup == Some("failed") {
             Some("the backup failed")
+        } else if ONLY_AFTER_A_BACKUP.contains(&step) && outcome_of_backup == Some("stopped") {
+            Some("the backup was stopped")
         } else if ONLY_AFTER_A_BACKUP.contains(&step) && outcome_of_backup == Some("doubtful") {
             Some("the backup is doubtful: what is old may be needed yet")
         } else if ONLY_AFTER_A_BACKUP.contains(&step) && !progress.failures.is_empty() {

@@ -112,7 +112,15 @@ impl PassphraseArgs {
         if let Some(name) = &self.password_credential {
             return from_credential(name).map(Some);
         }
-        if let Some(path) = &self.password_file {
+        // What was typed comes before what a variable says.
+        let typed_command = self.password_command.as_ref().filter(|command| {
+            std::env::var_os("STRONGROOM_PASSWORD_COMMAND").as_deref() != Some(command.as_ref())
+        });
+        let of_variable = |path: &PathBuf| {
+            std::env::var_os("STRONGROOM_PASSWORD_FILE").as_deref() == Some(path.as_os_str())
+        };
+        let is_outdone = |path: &&PathBuf| typed_command.is_some() && of_variable(path);
+        if let Some(path) = self.password_file.as_ref().filter(|path| !is_outdone(path)) {
             let text = std::fs::read(path).map_err(|error| {
                 let message =
                     format!("cannot read the passphrase file {}: {error}", path.display());

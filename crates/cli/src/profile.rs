@@ -26,9 +26,10 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
 
 use crate::exit::{CliError, Exit};
+use crate::passphrase;
 pub use doubts::{absent, exposed, mistyped};
 pub use file::{Profiles, meant, wrong};
-pub use setting::{Position, Setting, Value};
+pub use setting::{Position, Setting, Value, at_home};
 
 /// The profile that is used if none is named and no repository is given.
 pub const DEFAULT: &str = "default";
@@ -191,7 +192,8 @@ fn added(
         let one = Added::from(arg, setting);
         let id = arg.get_id().as_str();
         let is_said = is_given(id, matches)
-            || (SOURCES.contains(&id) && SOURCES.iter().any(|other| is_given(other, matches)));
+            || (SOURCES.contains(&id) && SOURCES.iter().any(|other| is_given(other, matches)))
+            || (is_passphrase(id) && has_passphrase(matches));
         if is_said || is_excluded(command, typed, &one) {
             continue;
         }
@@ -200,6 +202,18 @@ fn added(
         settings.push(setting.clone());
     }
     (added, settings)
+}
+
+/// Whether an option says where the passphrase is.
+fn is_passphrase(id: &str) -> bool {
+    passphrase::SOURCES.iter().any(|name| name.replace('-', "_") == id)
+}
+
+/// Whether something says where the passphrase is: then what a profile says of that is not meant, whichever
+/// way it names.
+fn has_passphrase(matches: &ArgMatches) -> bool {
+    let mut sources = passphrase::SOURCES.iter().map(|name| name.replace('-', "_"));
+    passphrase::is_in_environment() || sources.any(|id| is_given(&id, matches))
 }
 
 /// What the parser says of a command if it is typed alone and the profile adds all the rest, as in

@@ -16,6 +16,7 @@ use strongroom_repository::{
 use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
+use crate::machine::host_name;
 use crate::terminal::{printable, printable_paths, printable_text};
 
 /// A prefix of an identifier has at least this many digits.
@@ -100,6 +101,19 @@ impl NarrowingArgs {
         self.resolve() == Narrowing::default()
     }
 
+    /// The same; or those of this machine alone, if nothing says which are meant, it `may` be these, and there
+    /// are some.
+    pub fn or_own_host(&self, repository: &Repository, may: bool) -> Result<Self, CliError> {
+        let own = host_name();
+        let is_own = |snapshot: &Snapshot| snapshot.host == own;
+        let is_meant =
+            may && self.is_none() && list_snapshots(repository)?.snapshots.iter().any(is_own);
+        Ok(match is_meant {
+            true => Self { host: Some(own), ..self.clone() },
+            false => self.clone(),
+        })
+    }
+
     /// As it would be typed; empty if all snapshots are meant.
     fn text(&self) -> String {
         let path = self.path.as_ref().map(|path| printable(Path::new(path)));
@@ -156,7 +170,7 @@ impl SnapshotArg {
     }
 
     /// Whether another snapshot would change what the name means.
-    fn is_relative(&self) -> bool {
+    pub fn is_relative(&self) -> bool {
         let name = SnapshotName::parse(&self.name, dates::last_moment);
         !matches!(name, Ok(SnapshotName::Prefix(_)) | Err(_))
     }
@@ -221,15 +235,29 @@ pub fn from_line(snapshot: &Snapshot) -> String {
     format!("  from {incomplete}{}", snapshot_text(snapshot))
 }
 
+/// A name that is of a whole snapshot: a path behind it would be passed over.
+fn whole(name: &OsString) -> Result<SnapshotArg, CliError> {
+    let arg = SnapshotArg::from(name.clone());
+    if arg.path.is_empty() {
+        return Ok(arg);
+    }
+    let message = format!("{} is a path in a snapshot", printable(Path::new(name)));
+    let hint = format!(
+        "this is done to whole snapshots: write `{}` to mean the snapshot, or --path PATH to choose it by \
+         what it holds",
+        printable_text(&arg.name)
+    );
+    Err(CliError::new(Exit::Usage, message, hint))
+}
+
 /// The snapshots that these names mean, among these.
 pub fn find_all(
     names: &[OsString],
     narrowing: &NarrowingArgs,
     snapshots: &[Snapshot],
 ) -> Result<Vec<SnapshotId>, CliError> {
-    let find = |name: &OsString| {
-        SnapshotArg::from(name.clone()).find_among(snapshots, narrowing).map(|found| found.id)
-    };
+    let find =
+        |name: &OsString| whole(name)?.find_among(snapshots, narrowing).map(|found| found.id);
     names.iter().map(find).collect()
 }
 
@@ -240,7 +268,7 @@ pub fn find_also_forgotten(
     list: &SnapshotList,
 ) -> Result<Vec<Snapshot>, CliError> {
     let find = |name: &OsString| {
-        let name = SnapshotArg::from(name.clone());
+        let name = whole(name)?;
         let found = name.find_among(&list.snapshots, narrowing);
         let or_forgotten = |error| name.find_among(&list.forgotten, narrowing).map_err(|_| error);
         found.or_else(or_forgotten).cloned()
@@ -285,10 +313,9 @@ pub fn check_complete(context: &Context, snapshot: &Snapshot) -> Exit {
         context.terminal.problem(Severity::Warning, &message);
     }
     if !snapshot.partial {
-        return match context.passed_over.load(Ordering::Relaxed) {
-            true => Exit::Incomplete,
-            false => Exit::Done,
-        };
+        let is_certain =
+            snapshot.missing.is_empty() && !context.passed_over.load(Ordering::Relaxed);
+        return if is_certain { Exit::Done } else { Exit::Incomplete };
     }
     let message = format!("snapshot {id} is incomplete: its backup was stopped before the end");
     context.terminal.problem(Severity::Warning, &message);

@@ -19,6 +19,7 @@ mod scope;
 mod tests;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -132,14 +133,14 @@ pub fn restore(
         (RestorePlace::Into(path), _) => path.clone(),
         (RestorePlace::InPlace, Found::Root { .. }) => PathBuf::from("/"),
         (RestorePlace::InPlace, Found::Entry { entry, path }) => {
-            let mut base = Path::new("/").join(std::ffi::OsStr::from_bytes(path));
+            let mut base = Path::new("/").join(OsStr::from_bytes(path));
             if !entry.is_directory() {
                 base.pop();
             }
             base
         }
     };
-    refuse_to_empty_the_machine(options)?;
+    refuse_to_empty_what_is_above(options)?;
     refuse_to_delete_what_is_unwanted(options)?;
     let scope = Scope::new(snapshot, options);
     if options.dry_run {
@@ -180,20 +181,25 @@ pub fn restore(
     })
 }
 
-/// `/` is no place to be made equal to a part of a snapshot.
-fn refuse_to_empty_the_machine(options: &RestoreOptions) -> Result<(), EngineError> {
-    let is_machine = |path: &PathBuf| path.canonicalize().is_ok_and(|path| path == Path::new("/"));
-    match &options.place {
-        RestorePlace::Into(path) if options.target.delete && is_machine(path) => {
-            Err(RepositoryError::Argument(
-                "nothing is deleted from /: to bring the paths that were backed up into the state \
-                 of the snapshot, restore in place; else choose a target other than /"
-                    .to_owned(),
-            )
-            .into())
-        }
-        _ => Ok(()),
+/// `/` is no place to be made equal to a part of a snapshot, nor is a folder above what is restored: who names
+/// it means that the part is put back below.
+fn refuse_to_empty_what_is_above(options: &RestoreOptions) -> Result<(), EngineError> {
+    let RestorePlace::Into(target) = &options.place else { return Ok(()) };
+    let Ok(target) = target.canonicalize() else { return Ok(()) };
+    let source = Path::new("/").join(OsStr::from_bytes(&options.path));
+    let is_above = target == Path::new("/") || (source != target && source.starts_with(&target));
+    if !options.target.delete || !is_above {
+        return Ok(());
     }
+    let what = match target == Path::new("/") {
+        true => "/".to_owned(),
+        false => format!("{}, which is above {}", target.display(), source.display()),
+    };
+    Err(RepositoryError::Argument(format!(
+        "nothing is deleted from {what}: to bring the paths that were backed up into the state of the \
+         snapshot, restore in place; else choose another target"
+    ))
+    .into())
 }
 
 /// What a filter leaves out is not surplus.

@@ -33,7 +33,8 @@ pub use boot::{boot_json, boot_text};
 /// What is drilled, and how.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Args {
-    /// The snapshot, and the path in it: `latest`, `latest:/home/me`
+    /// The snapshot, and the path in it: `latest`, `latest:/home/me`. `latest` is of this machine, if it
+    /// has any
     #[arg(value_name = "SNAPSHOT[:PATH]", default_value = "latest")]
     what: OsString,
     /// Restore about this many bytes, or one file if it is larger [default: 1GiB]
@@ -128,7 +129,8 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         context.check_present()?;
     }
     let repository = context.open_to_read(&args.replicas)?;
-    let snapshot = what.find(context, &repository, &args.narrowing)?;
+    let own = args.narrowing.or_own_host(&repository, what.name == "latest")?;
+    let snapshot = what.find(context, &repository, &own)?;
     let exit = check_complete(context, &snapshot);
     let options = DrillOptions {
         path: what.path.clone(),

@@ -52,7 +52,7 @@ pub struct Args {
     #[arg(value_name = "SNAPSHOT")]
     snapshots: Vec<OsString>,
     /// Keep them after all; works until a prune has taken them
-    #[arg(long, requires = "snapshots", conflicts_with = "rules")]
+    #[arg(long, requires = "snapshots", conflicts_with_all = ["rules", "dry_run"])]
     undo: bool,
     /// These, or all of --host, are right although an alarm was raised: rules work again
     #[arg(long, conflicts_with_all = ["rules", "undo"])]

@@ -9,15 +9,16 @@ use serde_json::json;
 use strongroom_base::units::{bytes_text, count_text, counted, duration_text};
 use strongroom_catalog::Snapshot;
 use strongroom_engine::{RestoreOptions, RestoreOutcome, RestorePlace, restore};
+use strongroom_repository::{Repository, list_snapshots};
 use strongroom_source::TargetOptions;
 
 use crate::context::{Context, ReplicaArgs};
 use crate::exit::{CliError, Exit};
 use crate::filter_args::FilterArgs;
-use crate::machine::restore_threads;
+use crate::machine::{host_name, restore_threads};
 use crate::progress::Words;
 use crate::snapshot_arg::{NarrowingArgs, SnapshotArg, check_complete, from_line};
-use crate::terminal::path_json;
+use crate::terminal::{path_json, printable_text};
 
 /// What is restored, and where to.
 #[derive(Debug, Clone, clap::Args)]
@@ -77,6 +78,9 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     repository.trusts_references = args.foreign_chunks;
     let what = SnapshotArg::from(args.what);
     let snapshot = what.find(context, &repository, &args.narrowing)?;
+    if args.target.is_none() {
+        refuse_another_host(&repository, &what, &args.narrowing, &snapshot)?;
+    }
     let exit = check_complete(context, &snapshot);
     let usual = TargetOptions::default();
     let options = RestoreOptions {
@@ -142,6 +146,32 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         exit
     }
     .into())
+}
+
+/// Fails if a name such as `latest` means a snapshot of another machine, and this one has some of its own: in
+/// place, its files would be put over those of this one.
+fn refuse_another_host(
+    repository: &Repository,
+    what: &SnapshotArg,
+    narrowing: &NarrowingArgs,
+    snapshot: &Snapshot,
+) -> Result<(), CliError> {
+    let own = host_name();
+    let is_chosen = !what.is_relative() || narrowing.resolve().host.is_some();
+    if is_chosen || snapshot.host == own {
+        return Ok(());
+    }
+    let has_own = list_snapshots(repository)?.snapshots.iter().any(|other| other.host == own);
+    if !has_own {
+        return Ok(());
+    }
+    let (own, host) = (printable_text(&own), printable_text(&snapshot.host));
+    let message = format!("the newest snapshot that fits is of {host}, and this machine is {own}");
+    let hint = format!(
+        "give --host {own} for the snapshots of this machine; --host {host} puts those files over the \
+         files of this one"
+    );
+    Err(CliError::new(Exit::Failed, message, hint))
 }
 
 fn summary(

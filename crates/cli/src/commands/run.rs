@@ -1,6 +1,6 @@
 //! `strongroom run`
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -8,15 +8,17 @@ use std::time::Duration;
 use clap::FromArgMatches;
 use clap::parser::ValueSource;
 use serde_json::json;
-use strongroom_base::{Clock, Severity, SystemClock, Timestamp};
+use strongroom_base::{Clock, Printable, Severity, SystemClock, Timestamp};
 use strongroom_notice::{MailServer, Recipient, Verdict};
 
 use super::forget;
+use super::profile::check_one;
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
 use crate::manual;
 use crate::night::{
-    Hooks, Night, Records, STEPS, Told, Typed, Word, is_metered, is_on_battery, test_notice,
+    Hooks, Night, ONLY_AFTER_A_BACKUP, Records, STEPS, Told, Typed, Word, is_metered,
+    is_on_battery, test_notice,
 };
 use crate::passphrase;
 use crate::profile::{self, Profiles, Value, exposed};
@@ -126,7 +128,8 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     if args.notices.notify_test {
         return try_notices(context, &profile, &args.notices.word());
     }
-    let steps = steps_of(&chosen.profiles, &profile, &args.steps)?;
+    refuse_another_repository(context, &chosen.profiles, &profile)?;
+    let (steps, mistake) = sure_steps(&chosen.profiles, &profile, &args.steps)?;
     let rules_are_for_own = rules_are_for_own(&chosen.profiles, &profile)?;
     if args.dry_run {
         let plan = json!({ "event": "plan", "profile": profile, "steps": steps });
@@ -170,10 +173,59 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
             patience: Duration::from_nanos(args.hooks.hook_patience.unsigned_abs()),
         },
         word: args.notices.word(),
-        warnings: exposed(&chosen.profiles, &chosen.name)?,
+        warnings: mistake.into_iter().chain(exposed(&chosen.profiles, &chosen.name)?).collect(),
         metrics: args.metrics,
     };
     Ok(ExitCode::from(night.run()?))
+}
+
+/// The steps to run, and what is wrong with the profile. Then nothing is removed: what is wrong may be the name
+/// of the section that says which snapshots the rules are for. A backup is made all the same.
+fn sure_steps(
+    profiles: &Profiles,
+    profile: &str,
+    wanted: &[String],
+) -> Result<(Vec<&'static str>, Option<String>), CliError> {
+    let mut steps = steps_of(profiles, profile, wanted)?;
+    let Err(error) = check_one(profiles, profile, &profile::built(&manual::command())) else {
+        return Ok((steps, None));
+    };
+    let before = steps.len();
+    steps.retain(|step| !ONLY_AFTER_A_BACKUP.contains(step));
+    if steps.is_empty() {
+        return Err(error);
+    }
+    let left_out = if steps.len() < before {
+        ": nothing is forgotten or removed until it is right"
+    } else {
+        ""
+    };
+    Ok((steps, Some(format!("{error}{left_out}"))))
+}
+
+/// Fails if a variable names another repository than the profile, whose rules are not made for it.
+fn refuse_another_repository(
+    context: &Context,
+    profiles: &Profiles,
+    profile: &str,
+) -> Result<(), CliError> {
+    let variable = std::env::var_os("STRONGROOM_REPOSITORY").filter(|place| !place.is_empty());
+    let Some(variable) = variable.filter(|place| context.named_repository() == Some(place)) else {
+        return Ok(());
+    };
+    let own = profiles.values(profile, "repo")?;
+    if own.is_empty() || own.iter().any(|place| variable == OsStr::new(&profile::at_home(place))) {
+        return Ok(());
+    }
+    let profile = Printable::text(profile);
+    let message = format!(
+        "the variable STRONGROOM_REPOSITORY names another repository than the profile {profile}"
+    );
+    let hint = format!(
+        "run `env -u STRONGROOM_REPOSITORY strongroom --profile {profile} run`; or type --repo, if its \
+         steps and rules are for that one"
+    );
+    Err(CliError::new(Exit::Usage, message, hint))
 }
 
 /// Sends each recipient a notice, and says what became of it.

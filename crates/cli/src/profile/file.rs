@@ -96,12 +96,13 @@ impl Profiles {
         })
     }
 
-    /// What a profile says about a command, the profile before those that it extends.
+    /// What a profile says about a command, before what it says about all, and the profile before those that it
+    /// extends.
     pub fn settings(&self, name: &str, command: &str) -> Result<Vec<&Setting>, CliError> {
         let mut settings: Vec<&Setting> = Vec::new();
         for profile in self.chain(name)? {
             let section = profile.sections.get(command).map(|(_, settings)| settings);
-            for setting in profile.global.iter().chain(section.into_iter().flatten()) {
+            for setting in section.into_iter().flatten().chain(&profile.global) {
                 if !settings.iter().any(|known| known.name == setting.name) {
                     settings.push(setting);
                 }

@@ -27,6 +27,7 @@ mod listings;
 mod look;
 mod lookers;
 mod machine;
+mod meant;
 mod mistakes;
 mod mount;
 mod nights;
