@@ -184,6 +184,16 @@ impl Nights {
         }
     }
 
+    /// Brings to the medium what was written into overlays, for who keeps them.
+    ///
+    /// # Errors
+    ///
+    /// The medium did not take it: an overlay lacks some of what was written last.
+    pub fn flush(&self) -> io::Result<()> {
+        let overlays: Vec<_> = lock(&self.opened).overlays.values().cloned().collect();
+        overlays.iter().try_for_each(|overlay| overlay.flush())
+    }
+
     fn open_found(
         &self,
         name: &ExportName,

@@ -161,10 +161,11 @@ impl Prepared {
         true
     }
 
-    /// Stops to serve its disks, once it has ended.
-    pub fn close(self) {
+    /// Stops to serve its disks, once it has ended, and brings what it wrote to the medium.
+    pub fn close(self) -> std::io::Result<()> {
         self.nights.keep_profiles();
         self.server.stop();
+        self.nights.flush()
     }
 }
 

@@ -181,7 +181,7 @@ impl Night<'_> {
             Err(_) => Record::default(),
         };
         if let Some(before) = lock.as_ref().and_then(RunLock::before) {
-            record.push(before);
+            self.tell_of_unended(before, &mut record, &mut progress);
         }
         progress.snapshot = record.snapshot();
         if let Some(wrong) = record.dated_ahead(started.0) {

@@ -19,9 +19,9 @@ mod map;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{FallocateFlags, fallocate};
@@ -49,8 +49,6 @@ pub struct Overlay {
     map: Map,
     // Plain mutexes: held while one cluster is copied.
     moving: [Mutex<()>; LOCKS],
-    /// The medium has failed to take what was written; what it holds is unknown.
-    is_damaged: AtomicBool,
 }
 
 impl Overlay {
@@ -70,15 +68,21 @@ impl Overlay {
         let map = Map::open(path, Head { size, base_id })?;
         let io = |error| OverlayError::io(path, error);
         let mut options = File::options();
-        let file =
-            options.read(true).write(true).create(true).truncate(false).open(path).map_err(io)?;
+        let file = options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(path)
+            .map_err(io)?;
         let is_whole = file.metadata().map_err(io)?.len() == size;
         if !is_whole && map.count() > 0 {
             return Err(OverlayError::NoData { path: path.to_owned() });
         }
         file.set_len(size).map_err(io)?;
         let moving = std::array::from_fn(|_| Mutex::new(()));
-        Ok(Self { base, size, file, map, moving, is_damaged: AtomicBool::new(false) })
+        Ok(Self { base, size, file, map, moving })
     }
 
     /// How many bytes of the disk are in the overlay, in whole clusters.
@@ -260,13 +264,7 @@ impl Export for Overlay {
     }
 
     fn flush(&self) -> io::Result<()> {
-        if self.is_damaged.load(Ordering::Acquire) {
-            return Err(io::Error::other("the overlay failed to reach the medium before"));
-        }
-        self.map.flush(|| self.file.sync_data()).inspect_err(|_| {
-            // The kernel forgets what it could not write, so a later success would mean nothing.
-            self.is_damaged.store(true, Ordering::Release);
-        })
+        self.map.flush(|| self.file.sync_data())
     }
 
     fn cache(&self, range: Range<u64>) -> io::Result<()> {

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use strongroom_backend::Refusal;
 use zeroize::Zeroizing;
@@ -53,6 +54,9 @@ fn from_file(path: &Path, variable: &str) -> Result<Zeroizing<String>, Failure> 
     first_line(file).map_err(failed)
 }
 
+/// How long a command may take to give a secret: a person may have to type something.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 fn from_command(command: &str, variable: &str) -> Result<Zeroizing<String>, Failure> {
     let failed = |reason: String| missing(format!("the command in {variable} failed: {reason}"));
     let mut child = Command::new("sh")
@@ -61,7 +65,17 @@ fn from_command(command: &str, variable: &str) -> Result<Zeroizing<String>, Fail
         .stdout(Stdio::piped())
         .spawn()
         .map_err(|error| failed(error.to_string()))?;
-    let line = first_line(child.stdout.take().expect("its output is a pipe"));
+    // One that waits for an answer that does not come must not keep all else waiting. What it started may hold its
+    // output open, so that is read beside.
+    let output = child.stdout.take().expect("its output is a pipe");
+    let (give, line) = std::sync::mpsc::sync_channel(1);
+    std::thread::spawn(move || give.send(first_line(output)));
+    let Ok(line) = line.recv_timeout(PATIENCE) else {
+        // It may have ended by itself.
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(failed(format!("it has not ended after {} s", PATIENCE.as_secs())));
+    };
     let status = child.wait().map_err(|error| failed(error.to_string()))?;
     if !status.success() {
         return Err(failed(status.to_string()));

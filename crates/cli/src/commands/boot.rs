@@ -11,6 +11,7 @@ use strongroom_base::Monitor;
 use strongroom_catalog::Snapshot;
 use strongroom_machine::boot::Running;
 
+use super::nbd::not_kept;
 use crate::boot::{MachineArgs, Prepared, Purpose, prepare};
 use crate::context::{Context, ReplicaArgs};
 use crate::exit::CliError;
@@ -90,11 +91,12 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         std::thread::sleep(LOOK_EVERY);
     }
     let complaint = running.end();
-    prepared.close();
+    let closed = prepared.close();
     if !complaint.is_empty() {
         context.terminal.note(format!("QEMU said: {}", printable_text(&complaint)));
     }
     if let Some(folder) = &args.keep {
+        closed.map_err(|error| not_kept(folder, &error))?;
         context.terminal.line(format!("what it wrote is in {}", printable(folder)))?;
     }
     context.terminal.line("the machine has ended")?;

@@ -100,8 +100,10 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         std::thread::sleep(LOOK_EVERY);
     }
     let is_whole = server.stop();
-    // The overlays are flushed.
-    drop(nights);
+    let flushed = nights.flush();
+    if let (Some(folder), Err(error)) = (&args.overlay, flushed) {
+        return Err(not_kept(folder, &error));
+    }
     context.terminal.line("all that was asked for is answered")?;
     if !is_whole {
         context.terminal.note("a request was still waiting for the repository");
@@ -118,6 +120,14 @@ fn only(
     }
     let snapshots = list_snapshots(repository)?.snapshots;
     find_all(&args.snapshots, &args.narrowing, &snapshots).map(Some)
+}
+
+/// What was written into overlays that are kept did not all reach the disk.
+pub fn not_kept(folder: &Path, error: &std::io::Error) -> CliError {
+    let message = format!("not all that was written is in {}: {error}", printable(folder));
+    let hint = "see that its disk is well and has room. What these overlays hold may be no state that the \
+                disks ever had: begin with an empty folder";
+    CliError::new(Exit::Failed, message, hint)
 }
 
 fn make_overlays(folder: &Path) -> Result<(), CliError> {

@@ -2,7 +2,7 @@
 //! hear of before.
 
 use strongroom_base::{Clock, Printable, SystemClock};
-use strongroom_notice::Recipient;
+use strongroom_notice::{Recipient, Verdict};
 
 use super::record::{Record, Records, RunRecord};
 use super::{Night, Progress, report, word};
@@ -51,17 +51,47 @@ impl Night<'_> {
         keep(record).is_ok()
     }
 
+    /// Says that the run before did not end, to those who hear of a failure: if it is said at the end of this one,
+    /// and this one is killed too, it is never heard of. Healthchecks has heard nothing, and knows.
+    pub(super) fn tell_of_unended(
+        &self,
+        before: RunRecord,
+        record: &mut Record,
+        progress: &mut Progress,
+    ) {
+        let hears = |one: &Recipient| {
+            !matches!(one, Recipient::Healthchecks(_))
+                && self.word.is_heard_by(one, Verdict::Failed)
+        };
+        let hearers = self.word.recipients.iter().filter(|one| hears(one));
+        let undelivered = hearers.map(|one| self.word.name_of(one)).collect();
+        let unended = RunRecord { undelivered, ..before };
+        record.push(unended.clone());
+        let said = report::notice(&self.profile, &unended, Verdict::Failed);
+        let told = self.word.tell(self.context, |one| {
+            let earlier = record.undelivered_before(&self.word.name_of(one));
+            let now = SystemClock.now();
+            hears(one).then(|| report::with_earlier(said.clone(), &self.profile, &earlier, now))
+        });
+        for one in told.iter().filter(|one| one.has_arrived()) {
+            record.is_delivered(&one.recipient);
+        }
+        for trouble in word::troubles(&told) {
+            self.warn(&mut progress.warnings, trouble);
+        }
+    }
+
     /// Those who should hear of the run.
     fn hearers(&self, progress: &Progress) -> Vec<String> {
         let hears = |one: &&Recipient| self.word.is_heard_by(one, progress.verdict());
-        self.word.recipients.iter().filter(hears).map(ToString::to_string).collect()
+        self.word.recipients.iter().filter(hears).map(|one| self.word.name_of(one)).collect()
     }
 
     fn tell(&self, record: &Record, progress: &Progress) -> Vec<word::Told> {
         let verdict = progress.verdict();
         let said = report::notice(&self.profile, &progress.record(), verdict);
         self.word.tell(self.context, |recipient| {
-            let earlier = record.undelivered_before(&recipient.to_string());
+            let earlier = record.undelivered_before(&self.word.name_of(recipient));
             if !self.word.is_heard_by(recipient, verdict) && earlier.is_empty() {
                 return None;
             }

@@ -39,9 +39,8 @@ impl Told {
 impl Word {
     /// Says to those who want to know that the run begins; gives what failed.
     pub fn announce(&self, context: &Context) -> Vec<String> {
-        let told = self.each(context, |courier, recipient| {
-            matches!(recipient, Recipient::Healthchecks(_)).then(|| courier.announce(recipient))
-        });
+        let wanted = |recipient: &Recipient| matches!(recipient, Recipient::Healthchecks(_));
+        let told = self.each(context, wanted, |courier, recipient| courier.announce(recipient));
         troubles(&told)
     }
 
@@ -51,70 +50,75 @@ impl Word {
         matches!(recipient, Recipient::Healthchecks(_)) || verdict >= self.from_verdict
     }
 
+    /// The name of a recipient in records: its text, which has no secret, and a number if others before it have
+    /// the same one.
+    pub fn name_of(&self, recipient: &Recipient) -> String {
+        let text = recipient.to_string();
+        let before = self.recipients.iter().take_while(|one| *one != recipient);
+        match before.filter(|one| one.to_string() == text).count() {
+            0 => text,
+            others => format!("{text} ({})", others + 1),
+        }
+    }
+
     /// Says to each recipient what there is to say to it.
     pub fn tell(
         &self,
         context: &Context,
         say: impl Fn(&Recipient) -> Option<Notice> + Sync,
     ) -> Vec<Told> {
-        self.each(context, |courier, recipient| {
-            say(recipient).map(|notice| courier.deliver(recipient, &notice))
+        let wanted = |recipient: &Recipient| say(recipient).is_some();
+        self.each(context, wanted, |courier, recipient| {
+            say(recipient).map_or(Ok(()), |notice| courier.deliver(recipient, &notice))
         })
     }
 
-    /// Does something for each recipient; none is for those for whom there is nothing to do.
+    /// Does something for each recipient that is wanted. What one lacks, such as a password, is no matter of the
+    /// others.
     fn each(
         &self,
         context: &Context,
-        act: impl Fn(&Courier, &Recipient) -> Option<Result<(), NoticeError>> + Sync,
+        is_wanted: impl Fn(&Recipient) -> bool,
+        act: impl Fn(&Courier, &Recipient) -> Result<(), NoticeError> + Sync,
     ) -> Vec<Told> {
-        if self.recipients.is_empty() {
-            return Vec::new();
-        }
-        let courier = match self.courier(context) {
-            Ok(courier) => courier,
-            Err(why) => {
-                let trouble = Some(format!("no notice can be sent: {why}"));
-                let told = |recipient: &Recipient| Told {
-                    recipient: recipient.to_string(),
-                    trouble: trouble.clone(),
-                };
-                return self.recipients.iter().map(told).collect();
-            }
+        let act = |recipient: &Recipient| match self.courier(context, recipient) {
+            Ok(courier) => act(&courier, recipient).map_err(|error| error.to_string()),
+            Err(why) => Err(why),
         };
+        let wanted: Vec<&Recipient> = self.recipients.iter().filter(|one| is_wanted(one)).collect();
         // At the same time: one that is away does not keep the others waiting.
         std::thread::scope(|scope| {
-            let (courier, act) = (&courier, &act);
-            let each = self
-                .recipients
-                .iter()
-                .map(|recipient| (recipient, scope.spawn(move || act(courier, recipient))));
+            let act = &act;
+            let each = wanted.iter().map(|&one| (one, scope.spawn(move || act(one))));
             let started: Vec<_> = each.collect();
-            let ended = started.into_iter().filter_map(|(recipient, thread)| {
+            let ended = started.into_iter().map(|(recipient, thread)| {
                 let trouble = match thread.join() {
-                    Ok(None) => return None,
-                    Ok(Some(Ok(()))) => None,
-                    Ok(Some(Err(error))) => Some(format!("no notice to {recipient}: {error}")),
+                    Ok(Ok(())) => None,
+                    Ok(Err(why)) => Some(format!("no notice to {recipient}: {why}")),
                     Err(_) => Some(format!("no notice to {recipient}: it failed")),
                 };
-                Some(Told { recipient: recipient.to_string(), trouble })
+                Told { recipient: self.name_of(recipient), trouble }
             });
             ended.collect()
         })
     }
 
-    fn courier(&self, context: &Context) -> Result<Courier, String> {
+    fn courier(&self, context: &Context, recipient: &Recipient) -> Result<Courier, String> {
         let variables = Variables::new(std::env::vars_os());
         let mut mail_server = self.mail_server.clone();
-        let is_mail = |recipient: &Recipient| matches!(recipient, Recipient::Mail(_));
-        if mail_server.has_user() && self.recipients.iter().any(is_mail) {
+        if mail_server.has_user() && matches!(recipient, Recipient::Mail(_)) {
             let hint = "there is no password: set SMTP_PASSWORD, SMTP_PASSWORD_FILE or SMTP_PASSWORD_COMMAND";
             mail_server =
                 mail_server.with_password(variables.secret("SMTP_PASSWORD")?.ok_or(hint)?);
         }
         let from = self.sender.clone();
         let from = from.unwrap_or_else(|| format!("Strongroom <{}@{}>", user_name(), host_name()));
-        let token = variables.secret("NTFY_TOKEN")?.map(|token| String::clone(&token));
+        let token = match recipient {
+            Recipient::Ntfy(_) => {
+                variables.secret("NTFY_TOKEN")?.map(|token| String::clone(&token))
+            }
+            _ => None,
+        };
         let authorities = variables.authorities()?;
         let cancel = context.cancel.clone();
         Ok(Courier::new(Means {

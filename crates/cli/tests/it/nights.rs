@@ -298,3 +298,42 @@ fn a_put_only_key_backs_up_though_it_cannot_prune() {
         assert!(output.contains("use the passphrase of a key that may read"), "{output}");
     }
 }
+
+/// Those who should hear of a failure hear of a run that was killed, when the next one begins.
+#[test]
+fn a_run_that_did_not_end_is_told() {
+    let world = with_profile(BACKUP);
+    say(&world, "run").exits(0);
+    let lock = world.path(".local/state/strongroom/default.lock");
+    fs::write(&lock, "process 1 since then\nunended 2026-01-02T03:04:05Z\n").unwrap();
+    let (hook, requests) = webhook(&["200 OK"]);
+    say(&world, &format!("run --notify {hook} --notify-on failure")).exits(0);
+    let (_, body) = next(&requests);
+    assert!(body.contains("it did not end"), "{body}");
+    say(&world, &format!("run --notify {hook} --notify-on failure")).exits(0);
+}
+
+/// What one recipient lacks is no matter of the others, and two at one host are two.
+#[test]
+fn each_recipient_is_told_for_itself() {
+    let world = with_profile(BACKUP);
+    let (hook, requests) = webhook(&["200 OK"]);
+    let to_all =
+        "--notify-on success --smtp smtps://anna@127.0.0.1:1 --notify mailto:a@example.org";
+    say(&world, &format!("run {to_all} --notify {hook}")).exits(3).warns("there is no password");
+    assert!(next(&requests).1.contains("all done"));
+
+    let world = with_profile(BACKUP);
+    let (hook, requests) = webhook(&["200 OK", "404 Gone", "200 OK"]);
+    let both = format!("--notify-on warning --notify {hook}/a --notify {hook}/b");
+    let fails = format!("run {both} --before false");
+    say(&world, &fails).exits(1);
+    let lines = [next(&requests).0, next(&requests).0];
+    assert!(lines.iter().any(|line| line.starts_with("POST /a ")), "{lines:?}");
+    assert!(lines.iter().any(|line| line.starts_with("POST /b ")), "{lines:?}");
+    // The one that was refused is notified by the next run, which alone is good.
+    say(&world, &format!("run {both}")).exits(0);
+    let refused = next(&requests);
+    assert!(refused.1.contains("earlier") || refused.1.contains("failed"), "{}", refused.1);
+    assert!(requests.recv_timeout(Duration::from_millis(300)).is_err(), "only one is notified");
+}

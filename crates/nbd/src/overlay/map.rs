@@ -4,7 +4,7 @@
 
 use std::fs::{File, TryLockError};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -21,8 +21,9 @@ pub struct Map {
     bits: Vec<AtomicU8>,
     /// The pages of which bits were set that are not in the file yet.
     is_changed: Vec<AtomicBool>,
-    // A plain mutex: one flush at a time.
-    flushing: Mutex<()>,
+    // A plain mutex: one flush at a time. Whether one has failed: the kernel forgets what it could not write, so
+    // a later success would mean nothing.
+    has_failed: Mutex<bool>,
 }
 
 impl Map {
@@ -33,8 +34,15 @@ impl Map {
         let path = Path::new(&path);
         let io = |error| OverlayError::io(path, error);
         let mut options = File::options();
-        let file =
-            options.read(true).write(true).create(true).truncate(false).open(path).map_err(io)?;
+        // What a machine writes is its own, and around that lies what others may not read.
+        let file = options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(path)
+            .map_err(io)?;
         file.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => OverlayError::InUse { path: path.to_owned() },
             TryLockError::Error(error) => OverlayError::io(path, error),
@@ -43,6 +51,9 @@ impl Map {
         let bytes = (pages + 1) * PAGE_BYTES as u64;
         // One that a crash kept from being finished has no bits yet.
         let is_new = file.metadata().map_err(io)?.len() <= PAGE_BYTES as u64;
+        if is_new && has_data(overlay).map_err(|error| OverlayError::io(overlay, error))? {
+            return Err(OverlayError::NoMap { path: path.to_owned() });
+        }
         if is_new {
             make(&file, bytes, head, overlay).map_err(io)?;
         }
@@ -63,7 +74,7 @@ impl Map {
             file,
             bits: bits.into_iter().map(AtomicU8::new).collect(),
             is_changed: (0..pages).map(|_| AtomicBool::new(false)).collect(),
-            flushing: Mutex::new(()),
+            has_failed: Mutex::new(false),
         })
     }
 
@@ -89,9 +100,19 @@ impl Map {
     }
 
     /// Brings the bits to the medium that are set now. In between, `sync_clusters` brings the
-    /// clusters there: after the bits were copied, and before the copies are written.
+    /// clusters there: after the bits were copied, and before the copies are written. Fails for ever once it
+    /// has failed.
     pub fn flush(&self, sync_clusters: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-        let _flushing = self.flushing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut has_failed = self.has_failed.lock().unwrap_or_else(PoisonError::into_inner);
+        if *has_failed {
+            return Err(io::Error::other("the overlay failed to reach the medium before"));
+        }
+        let flushed = self.flush_alone(sync_clusters);
+        *has_failed = flushed.is_err();
+        flushed
+    }
+
+    fn flush_alone(&self, sync_clusters: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let pages: Vec<(usize, Vec<u8>)> = (0..self.is_changed.len())
             .filter(|&page| self.is_changed[page].swap(false, Ordering::AcqRel))
             .map(|page| {
@@ -110,6 +131,19 @@ impl Map {
     }
 }
 
+/// Whether the overlay's file has anything in it. It is made after the map, so a map that is missing or has no
+/// bits was lost then, and with it which clusters are there.
+fn has_data(overlay: &Path) -> io::Result<bool> {
+    match File::open(overlay) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Ok(file) => match rustix::fs::seek(&file, rustix::fs::SeekFrom::Data(0)) {
+            Err(rustix::io::Errno::NXIO) => Ok(false),
+            found => found.map(|_| true).map_err(io::Error::from),
+        },
+        Err(error) => Err(error),
+    }
+}
+
 /// Makes an empty map. It gets its length last, so that one that was not finished is too short.
 fn make(file: &File, bytes: u64, head: Head, overlay: &Path) -> io::Result<()> {
     file.write_all_at(&head.pack(), 0)?;
@@ -118,4 +152,36 @@ fn make(file: &File, bytes: u64, head: Head, overlay: &Path) -> io::Result<()> {
     file.sync_all()?;
     let folder = overlay.parent().filter(|folder| !folder.as_os_str().is_empty());
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A flush that waits while another fails has failed too: the kernel reports once what it could not write.
+    #[test]
+    fn a_flush_that_fails_fails_those_that_wait_for_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("overlay");
+        let map = Map::open(&path, Head { size: 1 << 20, base_id: [7; 32] }).unwrap();
+        let (begun, waits) = std::sync::mpsc::channel();
+        let (waited, ends) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let map = &map;
+            let first = scope.spawn(move || {
+                map.flush(|| {
+                    begun.send(()).unwrap();
+                    ends.recv().unwrap();
+                    Err(std::io::Error::other("the medium is gone"))
+                })
+            });
+            waits.recv().unwrap();
+            let second = scope.spawn(|| map.flush(|| Ok(())));
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            waited.send(()).unwrap();
+            assert!(first.join().unwrap().is_err());
+            assert!(second.join().unwrap().is_err());
+        });
+        assert!(map.flush(|| Ok(())).is_err());
+    }
 }

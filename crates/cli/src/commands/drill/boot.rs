@@ -227,7 +227,8 @@ pub fn run(
         end(context, running);
         found
     });
-    prepared.close();
+    // What it wrote is thrown away.
+    let _ = prepared.close();
     let found = found?;
     let recorded = record && keep(context, &repository, &snapshot, &found);
     context.terminal.json(&boot_event("summary", &snapshot, &found, recorded))?;

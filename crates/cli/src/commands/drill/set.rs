@@ -200,7 +200,8 @@ pub fn run(
         if let Some(running) = running {
             end(context, running);
         }
-        prepared.close();
+        // What it wrote is thrown away.
+        let _ = prepared.close();
         snapshots.push(snapshot);
     }
     snapshots.reverse();
