@@ -19,6 +19,6 @@ pub use format::FormatError;
 pub use links::{InodeState, LinkKey, LinkTable};
 pub use recipe::{RecipeBuilder, RecipeCursor, RecipeReader};
 pub use reference::{ChunkRef, Recipe};
-pub use snapshot::{Guarantee, Origin, Snapshot, SnapshotHead, SnapshotStats};
+pub use snapshot::{Guarantee, Origin, Snapshot, SnapshotHead, SnapshotStats, sort_oldest_first};
 pub use store::{CatalogError, Part, ReadChunk, WriteChunk};
 pub use tree::{StoredEntry, TreeReader, TreeWriteError, TreeWriter};

@@ -1,6 +1,7 @@
 //! Snapshots: what one backup kept.
 
-use std::collections::BTreeMap;
+use std::borrow::Borrow;
+use std::collections::{BTreeMap, HashMap};
 
 use strongroom_base::{SnapshotId, Timestamp};
 
@@ -167,7 +168,8 @@ pub struct SnapshotStats {
 }
 
 impl Snapshot {
-    /// The order of snapshots, from the oldest to the newest. If the writers of two did not know of
+    /// The order of the snapshots of one domain, from the oldest to the newest; of several,
+    /// [`sort_oldest_first`] sorts them. If the writers of two did not know of
     /// each other, the one that began later is the newer. What the owner took over from another
     /// program is older than all that was made here, whenever it was taken over.
     pub fn order(&self) -> (u64, Timestamp, SnapshotId) {
@@ -213,4 +215,22 @@ impl Snapshot {
             lists_trusted: false,
         }
     }
+}
+
+/// Sorts snapshots of any domains, the oldest first. Each domain counts its own snapshots, so numbers say nothing
+/// between domains: there it counts when snapshots were begun. One that is dated ahead of the next of its domain
+/// was made with a wrong clock, and is as old as that.
+pub fn sort_oldest_first<S: Borrow<Snapshot>>(snapshots: &mut [S]) {
+    snapshots.sort_by(|one, other| {
+        let (one, other) = (one.borrow(), other.borrow());
+        one.domain.cmp(&other.domain).then_with(|| one.order().cmp(&other.order()))
+    });
+    let mut begun: HashMap<SnapshotId, Timestamp> = HashMap::new();
+    let mut next: Option<&Snapshot> = None;
+    for snapshot in snapshots.iter().rev().map(Borrow::borrow) {
+        let later = next.filter(|next| next.domain == snapshot.domain).map(|next| begun[&next.id]);
+        begun.insert(snapshot.id, later.map_or(snapshot.started, |it| it.min(snapshot.started)));
+        next = Some(snapshot);
+    }
+    snapshots.sort_by_key(|snapshot| (begun[&snapshot.borrow().id], snapshot.borrow().order()));
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use strongroom_backend::{both, each_read_ahead};
 use strongroom_base::{Monitor, SnapshotId, Timestamp};
-use strongroom_catalog::Snapshot;
+use strongroom_catalog::{Snapshot, sort_oldest_first};
 
 use crate::collections::Collections;
 use crate::endings::Endings;
@@ -177,9 +177,9 @@ fn list(
         }
         Ok(())
     })?;
-    list.snapshots.sort_by_key(Snapshot::order);
-    list.forgotten.sort_by_key(Snapshot::order);
-    list.late.sort_by_key(Snapshot::order);
+    sort_oldest_first(&mut list.snapshots);
+    sort_oldest_first(&mut list.forgotten);
+    sort_oldest_first(&mut list.late);
     list.newer.sort_by_key(|(id, _)| *id);
     list.unreadable.sort_by_key(|(id, _)| *id);
     Ok(ListedSnapshots(Box::new(list)))

@@ -21,7 +21,7 @@ use crate::chunks::Failure;
 
 /// More folders than this are not those of machines.
 const MACHINES_MAX: usize = 1024;
-/// A folder with more entries than this is none of a machine.
+/// No more entries of all folders together are looked at: a few chunks can be folders without end.
 const ENTRIES_MAX: usize = 4096;
 
 /// A disk in a snapshot.
@@ -201,6 +201,7 @@ impl Catalogue {
         let shared = self.readers.of(&snapshot.domain)?;
         let mut disks = Vec::new();
         let mut machines = TreeReader::new(&snapshot.root, &*shared.chunks);
+        let mut left = ENTRIES_MAX;
         for _ in 0..MACHINES_MAX {
             if !machines.advance()? {
                 break;
@@ -211,9 +212,16 @@ impl Catalogue {
                 continue;
             };
             let mut entries = TreeReader::new(tree, &*shared.chunks);
-            for _ in 0..ENTRIES_MAX {
-                if !entries.advance()? {
-                    break;
+            while entries.advance()? {
+                left -= 1;
+                if left == 0 {
+                    let id = snapshot.id.short();
+                    let message = format!(
+                        "snapshot {id} has too many files to be all of machines: only the first are disks"
+                    );
+                    let severity = Severity::Warning;
+                    self.monitor.problem(Problem { severity, path: None, message: &message });
+                    return Ok(disks);
                 }
                 let entry = entries.entry();
                 let Some(recipe) = entry.content() else { continue };

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use jiff::tz::TimeZone;
 use strongroom_base::{Monitor, Problem, Severity, SnapshotId, Stopwatch};
-use strongroom_catalog::Snapshot;
+use strongroom_catalog::{Snapshot, sort_oldest_first};
 use strongroom_repository::RepositoryError;
 use strongroom_repository::objects::SNAPSHOTS_FOLDER;
 use strongroom_repository::{Endings, Narrowing, Repository, Wishes, read_snapshot};
@@ -154,7 +154,7 @@ impl Tops {
             let counted = known.snapshots.values().filter(|it| !known.endings.is_late(it));
             let shown = counted.filter_map(|it| self.shown(it, &known.wishes));
             let mut snapshots: Vec<_> = shown.collect();
-            snapshots.sort_by_key(|snapshot| snapshot.order());
+            sort_oldest_first(&mut snapshots);
             let layout = Arc::new(Layout::new(&snapshots, &self.zone));
             *self.layout.write().unwrap_or_else(PoisonError::into_inner) = layout;
             known.is_ahead = false;

@@ -2,7 +2,7 @@
 
 use strongroom_arena::CacheLimits;
 use strongroom_base::{Cancel, OsEntropy, Silent};
-use strongroom_catalog::{Entry, EntryKind, Metadata, Recipe, Snapshot, TreeWriter};
+use strongroom_catalog::{ChunkRef, Entry, EntryKind, Metadata, Recipe, Snapshot, TreeWriter};
 use strongroom_nbd::Exports;
 use strongroom_repository::keys::{KdfCost, KeySlot, NewSlot, write_slot};
 use strongroom_repository::{
@@ -92,4 +92,37 @@ fn kept_h3_a_disk_of_a_put_only_snapshot_is_read_from_its_own_arenas_alone() {
             assert!(bytes.iter().all(|byte| *byte == 0), "a hole is a hole, at {at}");
         }
     }
+}
+
+/// One folder of many disks, named by many folders: a few chunks, and millions of disks.
+#[test]
+fn the_disks_of_a_snapshot_are_bounded() {
+    let world = World::new();
+    world.night("vm1", 0, &[&world.disk("honest.raw", 1, 4)]);
+    let thief = as_laptop(&world);
+    let own = OwnRecord::default();
+    let reader = ChunkReader::for_parents(&thief, &own, CacheLimits::default());
+    let session = Session::begin(&thief, "laptop").unwrap();
+    let (cancel, pack) = (Cancel::new(), PackOptions { workers: 2, ..PackOptions::default() });
+    let mut writer =
+        ChunkWriter::open(&thief, &reader, &session, pack, false, &Silent, &cancel).unwrap();
+    let mut many = |count: usize, suffix: &str, kind: &EntryKind, size: u64| {
+        let mut tree = TreeWriter::new();
+        for number in 0..count {
+            let metadata = Metadata { size, links: 1, ..Metadata::default() };
+            let name = format!("{number:05}{suffix}").into_bytes();
+            let entry = Entry { name, kind: kind.clone(), metadata };
+            tree.push(&entry, &mut writer.metadata(None)).unwrap();
+        }
+        tree.finish(&mut writer.metadata(None)).unwrap()
+    };
+    let hole = Recipe { depth: 0, refs: vec![ChunkRef::hole(512)] };
+    let disks = many(1000, ".raw", &EntryKind::File { content: hole }, 512);
+    let root = many(20, "", &EntryKind::Directory { tree: disks, partial: false }, 0);
+    writer.finish(&Silent).unwrap();
+    commit(session, root);
+    let listed = world.nights(|_| {}).list().unwrap();
+    assert!((1000..=4100).contains(&listed.len()), "{}", listed.len());
+    assert!(listed.iter().any(|disk| disk.name.to_string().starts_with("vm1/")), "{listed:?}");
+    assert!(world.reports.take().join("\n").contains("too many files"));
 }

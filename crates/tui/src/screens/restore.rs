@@ -222,10 +222,12 @@ impl Screen for RestoreScreen {
 
 /// What came of it.
 fn result_lines(outcome: &RestoreOutcome) -> Vec<(String, Ink)> {
+    let withheld = outcome.withheld.len() as u64;
+    let left_out = outcome.files_failed + withheld;
     let mut lines = vec![(
         format!(
             "Restored {}, {}; {} written, {} already up to date.",
-            counted(outcome.files.saturating_sub(outcome.files_failed), "file", "files"),
+            counted(outcome.files.saturating_sub(left_out), "file", "files"),
             bytes_text(outcome.bytes),
             bytes_text(outcome.bytes_written),
             counted(outcome.files_right, "file", "files"),
@@ -236,10 +238,36 @@ fn result_lines(outcome: &RestoreOutcome) -> Vec<(String, Ink)> {
         let problems = counted(outcome.problems, "problem", "problems");
         lines.push((format!("{problems}:"), Ink::Bad));
     }
+    if withheld > 0 {
+        let files = counted(withheld, "file", "files");
+        let text = format!(
+            "{files} left out: the place keeps parts of them from this key, or in an archive"
+        );
+        lines.push((text, Ink::Bad));
+    }
     for path in &outcome.damaged {
         let path = Printable::path(path).to_string();
         let text = format!("damaged in the repository: {}", printable_line(&path));
         lines.push((text, Ink::Bad));
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    #[test]
+    fn what_the_place_withheld_is_not_restored() {
+        let outcome = RestoreOutcome {
+            files: 3,
+            withheld: vec![(PathBuf::from("/archived"), "it is in an archive".to_owned())],
+            ..RestoreOutcome::default()
+        };
+        let lines = result_lines(&outcome);
+        assert!(lines[0].0.starts_with("Restored 2 files"), "{lines:?}");
+        assert!(lines[1].0.starts_with("1 file left out"), "{lines:?}");
+    }
 }

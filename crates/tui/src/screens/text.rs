@@ -101,13 +101,15 @@ fn lines_of(bytes: &[u8]) -> Vec<String> {
 
 fn text_line(bytes: &[u8]) -> String {
     let bytes = bytes.strip_suffix(b"\r").unwrap_or(bytes);
-    let mut line = String::new();
+    let (mut line, mut columns) = (String::new(), 0);
     for character in String::from_utf8_lossy(bytes).chars() {
         if character == '\t' {
-            let column = line.chars().count();
-            line.push_str(&" ".repeat(TAB_COLUMNS - column % TAB_COLUMNS));
+            let room = TAB_COLUMNS - columns % TAB_COLUMNS;
+            line.push_str(&" ".repeat(room));
+            columns += room;
         } else {
             line.push(character);
+            columns += 1;
         }
     }
     printable_line(&line).into_owned()
@@ -131,6 +133,12 @@ mod tests {
             ["a       b".to_owned(), "\\u{1b}[2J\\n\u{fffd}".to_owned()]
         );
         assert_eq!(lines_of(b""), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_long_line_of_tabs_is_shown_at_once() {
+        let lines = lines_of(&[b'\t'; 1 << 20]);
+        assert_eq!(lines.iter().map(String::len).sum::<usize>(), 8 << 20);
     }
 
     #[test]

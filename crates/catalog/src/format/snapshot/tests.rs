@@ -4,6 +4,7 @@ use strongroom_base::{ArenaId, Fingerprint, Location};
 
 use super::*;
 use crate::reference::ChunkRef;
+use crate::snapshot::sort_oldest_first;
 
 const ID: SnapshotId = SnapshotId([7; 16]);
 
@@ -130,6 +131,31 @@ fn what_the_owner_took_over_is_older_than_what_was_made_here() {
     // A machine that may only store cannot place its snapshots among those of before.
     let foreign = |snapshot: Snapshot| Snapshot { domain: "web".to_owned(), ..snapshot }.order();
     assert!(foreign(later) > foreign(made));
+}
+
+/// A machine had a full key for a year, and may only store since: it counts from 1 again.
+#[test]
+fn a_number_of_one_domain_says_nothing_of_another() {
+    let made = |number: u8, domain: &str, sequence, started| Snapshot {
+        domain: domain.to_owned(),
+        sequence,
+        started: Timestamp(started),
+        ..Snapshot::empty(SnapshotId([number; 16]))
+    };
+    let mut all = [
+        made(1, "", 398, 100),
+        made(2, "", 399, 900),
+        // The clock was wrong before, and is so once more.
+        made(3, "", 400, 120),
+        made(4, "laptop", 1, 130),
+        made(5, "laptop", 2, 9_000),
+        made(6, "laptop", 3, 150),
+        made(7, "", 401, 140),
+        made(8, "laptop", 1 << 60, 160),
+    ];
+    all.reverse();
+    sort_oldest_first(&mut all);
+    assert_eq!(all.map(|snapshot| snapshot.id.0[0]), [1, 2, 3, 4, 7, 5, 6, 8]);
 }
 
 #[test]
