@@ -109,7 +109,9 @@ int sr_on_quiesce(sr_bucket *bucket, const struct sr_callbacks *callbacks);
  * returns when it is stored. */
 int sr_store(sr_bucket *bucket, const char *name, uint64_t version);
 
-/* Waits until a version is stored and committed, or returns why it is not. */
+/* Waits until a version is stored and committed, as it was stored last, or returns why it is not. If the
+ * agent ended before that was known, it fails until the version is stored again: the next agent may
+ * have an older one of that number. */
 int sr_wait(sr_bucket *bucket, const char *name, uint64_t version);
 
 /* Sets `version` to the newest stored one of `name`. SR_NONE: there is none. */

@@ -166,7 +166,10 @@ class Bucket:
         self._call("sr_store", name.encode(), version)
 
     def wait(self, name, version):
-        """Waits until a version is stored and committed."""
+        """Waits until a version is stored and committed, as it was stored last.
+
+        If the agent ended before that was known, it fails until the version is stored again.
+        """
         self._call("sr_wait", name.encode(), version)
 
     def test(self, name):

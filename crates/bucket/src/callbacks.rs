@@ -98,7 +98,7 @@ impl Callbacks {
                 }
             }
             What::Evict(epoch) => {
-                let outcome = self.evict(epoch);
+                let outcome = self.evict(connection, epoch);
                 self.link.answer(connection, &FromProgram::Evicted { epoch, outcome });
             }
             // The connection may have ended while the program was being asked.
@@ -148,10 +148,11 @@ impl Callbacks {
     /// once. So is the range: with the next agent the bucket would pass for one that has its keys, and
     /// a cut for complete that has none of them.
     ///
-    /// Memory that the agent has not is not stored, so nothing is freed.
-    fn evict(&mut self, epoch: u64) -> Result<(), String> {
+    /// Memory that the agent has not is not stored, so nothing is freed. What an earlier agent stored is
+    /// not what the program asks the present one to store.
+    fn evict(&mut self, connection: u64, epoch: u64) -> Result<(), String> {
         self.link.state().check_taken().map_err(|error| error.to_string())?;
-        let is_evicting = self.link.state().is_evicting;
+        let is_evicting = self.link.state().evicting == Some(connection);
         if self.quiesced != Some(epoch) && !is_evicting {
             return Err(NOT_STILL.to_owned());
         }

@@ -41,18 +41,13 @@ impl Bucket {
         let captured = self.capture(areas);
         let is_copy = captured.inspect_err(|_| self.link.release(Held::Call))?;
         let request = self.claim();
-        let mut state = self.link.state();
-        state.failures.take(&(name.to_owned(), version));
-        if is_copy {
-            state.copies.insert(request, (name.to_owned(), version));
-        }
-        drop(state);
+        self.link.state().stores.begin(request, (name.to_owned(), version));
         let areas = areas.to_vec();
         let name = name.to_owned();
         let what = format!("version {version} of {name} is not stored");
         let message = FromProgram::Store { request, name, version, is_copy, areas };
         self.link.send(connection, request, &message, None).inspect_err(|_| {
-            self.link.state().copies.remove(&request);
+            self.link.state().stores.failed(request, "the agent was gone: store it again");
             self.link.release(Held::Request(request));
         })?;
         if is_copy {
@@ -62,30 +57,29 @@ impl Bucket {
         done(what, self.link.await_answer(request))
     }
 
-    /// Waits until a version is stored and committed.
+    /// Waits until a version is stored and committed, as it was stored last.
     ///
     /// # Errors
     ///
-    /// If it is not, and why; or if the agent ended meanwhile.
+    /// If it is not, and why; or if the agent ended meanwhile, or before it was known: then the version
+    /// is to be stored again, since the next agent knows only of those that are committed, and may find
+    /// an older one of this number.
     pub fn wait(&self, name: &str, version: u64) -> Result<(), BucketError> {
         check_name(name, name::check_version_name)?;
         self.check_thread()?;
         let what = format!("version {version} of {name} is not stored");
-        let failed = self.link.state().failures.take(&(name.to_owned(), version));
-        if let Some(reason) = failed {
-            return Err(BucketError::Failed { what, reason });
-        }
-        let name_asked = name.to_owned();
-        self.ask(what.clone(), None, |request| FromProgram::Wait {
-            request,
-            name: name_asked,
-            version,
-        })?;
-        // The store may have failed while the agent was being asked.
-        match self.link.state().failures.take(&(name.to_owned(), version)) {
-            Some(reason) => Err(BucketError::Failed { what, reason }),
-            None => Ok(()),
-        }
+        let failed = |reason| BucketError::Failed { what: what.clone(), reason };
+        let stored = (name.to_owned(), version);
+        // No agent is needed for what is known here.
+        self.link.state().stores.check(&stored).map_err(failed)?;
+        let connection = self.link.connect()?;
+        let request = self.link.number();
+        // The connection may be a new one.
+        let waiting = self.link.state().stores.wait(request, &stored);
+        waiting.inspect_err(|_| self.link.forget_answer(request)).map_err(failed)?;
+        let message = FromProgram::Wait { request, name: name.to_owned(), version };
+        self.link.send(connection, request, &message, None)?;
+        done(what, self.link.await_answer(request))
     }
 
     /// The newest stored version of `name`, if there is one.
@@ -174,12 +168,12 @@ impl Bucket {
         let captured = self.link.regions().capture(&[]);
         let is_copy = captured.inspect_err(|_| self.link.release(Held::Call))?;
         let request = self.claim();
-        self.link.state().is_evicting = true;
+        self.link.state().evicting = Some(connection);
         let outcome =
             self.link.send(connection, request, &FromProgram::Evict { request, is_copy }, None);
         let what = "the bucket is not evicted".to_owned();
         let outcome = outcome.and_then(|()| done(what, self.link.await_answer(request)));
-        self.link.state().is_evicting = false;
+        self.link.state().evicting = None;
         self.link.release(Held::Request(request));
         outcome
     }

@@ -24,7 +24,7 @@ impl Link {
             }
             ToProgram::Captured { request } => {
                 state.free(Held::Request(request));
-                state.copies.remove(&request);
+                state.stores.captured(request);
                 state.resolve(request, Answer::Done);
                 None
             }
@@ -32,6 +32,7 @@ impl Link {
                 if let Some(area) = state.registering.remove(&request) {
                     state.not_taken.remove(&area);
                 }
+                state.stores.done(request);
                 state.resolve(request, Answer::Done);
                 None
             }
@@ -65,10 +66,7 @@ impl Link {
         for answer in state.answers.values_mut() {
             answer.get_or_insert(Answer::Gone);
         }
-        let lost = "the agent ended before it had captured it: store it again";
-        for copy in std::mem::take(&mut state.copies).into_values() {
-            state.failures.insert(copy, lost.to_owned());
-        }
+        state.stores.lose();
         state.registering.clear();
         state.tasks.push_back(Task { connection: connected.number, what: What::Lost });
         drop(state);

@@ -25,7 +25,6 @@ mod callbacks;
 mod calls;
 mod connected;
 mod error;
-mod failures;
 mod format;
 mod heard;
 mod link;
@@ -38,6 +37,7 @@ mod region;
 pub mod served;
 mod shadow;
 mod state;
+mod stores;
 mod wire;
 
 pub use bucket::{Bucket, Stored};

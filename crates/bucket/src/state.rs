@@ -9,9 +9,9 @@ use std::thread::ThreadId;
 
 use crate::connected::Connected;
 use crate::error::{AreaFault, BucketError};
-use crate::failures::{CopyName, Failures};
 use crate::message::AreaSize;
 use crate::range::KeyRange;
+use crate::stores::Stores;
 
 /// What changes.
 #[derive(Debug, Default)]
@@ -26,18 +26,16 @@ pub struct State {
     pub held: Option<Held>,
     /// The connection and the epoch in which the agent let the program go on last.
     pub resumed: Option<(u64, u64)>,
-    /// Stores of copies, whose calls have returned: name and version.
-    pub copies: BTreeMap<u32, CopyName>,
-    /// Of those, the ones that failed, and why.
-    pub failures: Failures,
+    /// What was stored and is not known to be committed.
+    pub stores: Stores,
     /// Areas that are being registered again, by request.
     pub registering: BTreeMap<u32, String>,
     /// Areas that the agent did not take again, and why.
     pub not_taken: BTreeMap<String, String>,
     pub range: Option<(KeyRange, u64)>,
     pub has_owner: bool,
-    /// The program asked for its eviction and waits.
-    pub is_evicting: bool,
+    /// The program asked for its eviction on this connection, and waits.
+    pub evicting: Option<u64>,
     /// What the thread of callbacks has to do.
     pub tasks: VecDeque<Task>,
     pub callback_thread: Option<ThreadId>,
@@ -117,9 +115,7 @@ impl State {
         if let Some(area) = self.registering.remove(&request) {
             self.not_taken.insert(area, reason.clone());
         }
-        if let Some(copy) = self.copies.remove(&request) {
-            self.failures.insert(copy, reason.clone());
-        }
+        self.stores.failed(request, &reason);
         self.resolve(request, Answer::Failed(reason));
     }
 

@@ -180,6 +180,42 @@ fn a_store_that_the_agent_never_captured_is_reported() {
 }
 
 #[test]
+fn kept_1_12_an_older_version_of_the_same_number_is_not_what_was_stored() {
+    let mut world = World::new();
+    let shared = Shared::new(&[1; 100]);
+    let mut heap = vec![1; 70_000];
+    let bucket = world.open(0);
+    shared.register(&bucket, "data", 100);
+    register_private(&bucket, "heap", &mut heap);
+    bucket.store("n", 7).unwrap();
+    bucket.wait("n", 7).unwrap();
+    let of_heap = ["heap".to_owned()];
+    bucket.store_areas("copy", 7, &of_heap).unwrap();
+    bucket.wait("copy", 7).unwrap();
+    // It is stored again as other content, and the agent dies before that is committed.
+    let slow = Manners { commit_time: Duration::from_secs(1), ..Manners::default() };
+    world.agent().behave(slow);
+    shared.write(&[2; 100]);
+    heap[0] = 2;
+    bucket.store_areas("copy", 7, &of_heap).unwrap();
+    bucket.store("n", 7).unwrap();
+    world.restart();
+    assert!(eventually(|| bucket.test("n").is_ok_and(|found| found == Some(7))));
+    assert_eq!(world.archive.areas(FILE, 0, "n", 7).unwrap()["data"], [1; 100]);
+    for name in ["n", "copy", "n"] {
+        let error = bucket.wait(name, 7).unwrap_err().to_string();
+        assert!(error.contains("before it was known to be committed"), "{error}");
+    }
+    bucket.store("n", 7).unwrap();
+    bucket.wait("n", 7).unwrap();
+    assert_eq!(world.archive.areas(FILE, 0, "n", 7).unwrap()["data"], [2; 100]);
+    // What was waited for counts with the next agent, too.
+    world.restart();
+    assert!(eventually(|| bucket.wait("n", 7).is_ok()));
+    assert!(bucket.wait("copy", 7).is_err());
+}
+
+#[test]
 fn shared_memory_outlives_a_program_that_held_still() {
     let world = World::new();
     let record = Arc::new(Record::default());
@@ -193,6 +229,54 @@ fn shared_memory_outlives_a_program_that_held_still() {
     // A closed bucket does not leave its program stopped.
     assert_eq!(Record::count(&record.resumed), 1);
     assert!(world.agent().store(FILE, 0, "n", 1).is_err());
+}
+
+/// The question of the agent before is answered only when the callback before it returns.
+#[test]
+fn kept_1_12_an_eviction_of_a_lost_connection_frees_nothing_for_the_next() {
+    struct Slow(Arc<Record>, Sender<()>, Receiver<()>);
+    impl Owner for Slow {
+        fn quiesce(&mut self) -> Result<(), String> {
+            self.1.send(()).unwrap();
+            self.2.recv().map_err(|error| error.to_string())
+        }
+        fn resume(&mut self) {}
+        fn evict(&mut self) -> Result<(), String> {
+            self.0.evicted.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        }
+    }
+    let mut world = World::new();
+    let record = Arc::new(Record::default());
+    let shared = Shared::new(&[4; 100]);
+    let bucket = world.open(0);
+    shared.register(&bucket, "data", 100);
+    let ((asked, is_asked), (holds_still, still)) = (channel(), channel());
+    bucket.on_quiesce(Box::new(Slow(record.clone(), asked, still))).unwrap();
+    assert!(world.agent().await_owner(FILE, 0));
+    let agent = world.agent.take().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| agent.quiesce(FILE, 0));
+        is_asked.recv().unwrap();
+        let evicting = scope.spawn(|| bucket.evict());
+        assert!(eventually(|| world.archive.versions(FILE, 0, "evicted") == [1]));
+        thread::sleep(Duration::from_millis(100));
+        agent.end();
+        assert!(evicting.join().unwrap().is_err());
+    });
+    drop(agent);
+    world.archive.clear();
+    let fault = Some("no room".to_owned());
+    let commit_time = Duration::from_secs(1);
+    world.restart_with(Manners { commit_fault: fault, commit_time, ..Manners::default() });
+    thread::scope(|scope| {
+        let evicting = scope.spawn(|| bucket.evict());
+        thread::sleep(Duration::from_millis(500));
+        holds_still.send(()).unwrap();
+        assert!(evicting.join().unwrap().is_err());
+    });
+    assert_eq!(Record::count(&record.evicted), 0, "it is stored nowhere");
+    bucket.store("n", 1).unwrap();
 }
 
 #[test]

@@ -13,6 +13,8 @@ pub struct Versions {
     known: BTreeMap<Key, Version>,
     /// Those that have ended, oldest first: at most [`ENDED_MAX`].
     ended: VecDeque<Key>,
+    /// One that failed is forgotten. The repository may have an earlier version of its number.
+    is_unsure: bool,
     /// Requests that wait.
     waiting: usize,
 }
@@ -38,10 +40,13 @@ pub enum Known {
 impl Versions {
     /// A version is to be stored, maybe again.
     pub fn begin(&mut self, version: &VersionText) {
-        let known = self.known.entry(key(version)).or_insert(Version::Ended(Ok(())));
-        match known {
-            Version::Storing { times, .. } => *times += 1,
-            Version::Ended(_) => *known = Version::Storing { times: 1, waiting: Vec::new() },
+        let key = key(version);
+        match self.known.get_mut(&key) {
+            Some(Version::Storing { times, .. }) => *times += 1,
+            Some(Version::Ended(_)) | None => {
+                self.ended.retain(|ended| *ended != key);
+                self.known.insert(key, Version::Storing { times: 1, waiting: Vec::new() });
+            }
         }
     }
 
@@ -73,6 +78,7 @@ impl Versions {
                 Known::Later
             }
             Some(Version::Ended(outcome)) => Known::Ended(outcome.clone()),
+            None if self.is_unsure => Known::Ended(Err(FORGOTTEN.to_owned())),
             None => Known::Nothing,
         }
     }
@@ -82,16 +88,17 @@ impl Versions {
         self.waiting
     }
 
+    /// The oldest that is committed is forgotten first, since the repository has it; once that is not
+    /// asked, the oldest.
     fn forget_oldest(&mut self, newest: Key) {
         self.ended.push_back(newest);
         if self.ended.len() <= ENDED_MAX {
             return;
         }
-        let Some(oldest) = self.ended.pop_front() else { return };
-        // It may have been stored again since.
-        if matches!(self.known.get(&oldest), Some(Version::Ended(_)))
-            && !self.ended.contains(&oldest)
-        {
+        let is_committed = |key| matches!(self.known.get(key), Some(Version::Ended(Ok(()))));
+        let at = self.ended.iter().position(is_committed).filter(|_| !self.is_unsure);
+        self.is_unsure |= at.is_none();
+        if let Some(oldest) = self.ended.remove(at.unwrap_or(0)) {
             self.known.remove(&oldest);
         }
     }
@@ -99,4 +106,42 @@ impl Versions {
 
 fn key(version: &VersionText) -> Key {
     (version.name.clone(), version.version)
+}
+
+const FORGOTTEN: &str = "the agent does not know any more how it ended, since many versions failed: \
+    store it again";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end(versions: &mut Versions, number: u64, outcome: &Result<(), String>) {
+        let version = VersionText { name: "v".to_owned(), version: number };
+        versions.begin(&version);
+        versions.end(&version, outcome);
+    }
+
+    #[test]
+    fn kept_1_12_what_failed_is_not_looked_up_in_the_repository() {
+        let mut versions = Versions::default();
+        let failed = Err("no room".to_owned());
+        end(&mut versions, 0, &Ok(()));
+        end(&mut versions, 0, &failed);
+        for number in 1..2 * ENDED_MAX as u64 {
+            end(&mut versions, number, &Ok(()));
+        }
+        assert!(versions.known.len() == ENDED_MAX && versions.ended.len() == ENDED_MAX);
+        assert!(
+            matches!(versions.ask(1, "v", 0), Known::Ended(Err(_))),
+            "an older one has its name"
+        );
+        assert!(matches!(versions.ask(1, "v", 1), Known::Nothing), "the repository has it");
+        // Of more failures than that, it is not known which they were.
+        for number in 1..=ENDED_MAX as u64 {
+            end(&mut versions, number, &failed);
+        }
+        assert!(matches!(versions.ask(1, "v", 0), Known::Ended(Err(_))));
+        end(&mut versions, 0, &Ok(()));
+        assert!(matches!(versions.ask(1, "v", 0), Known::Ended(Ok(()))));
+    }
 }
