@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::link::Link;
 use crate::message::FromProgram;
+use crate::range::KeyRange;
 use crate::state::{Held, What};
 
 /// What a program does when the agent asks. The calls come from a thread of the library, one at a
@@ -81,8 +82,8 @@ impl Callbacks {
                 let answer = FromProgram::Quiesced { epoch, is_copy, outcome };
                 self.link.answer(connection, &answer);
             }
-            What::Load(epoch) => {
-                let outcome = self.load(epoch);
+            What::Load(epoch, keys) => {
+                let outcome = self.load(epoch, keys);
                 self.link.answer(connection, &FromProgram::Loaded { epoch, outcome });
             }
             What::Resume { epoch, is_reading } => {
@@ -134,14 +135,18 @@ impl Callbacks {
         })
     }
 
-    /// Puts what the agent wrote into private memory.
-    fn load(&mut self, epoch: u64) -> Result<(), String> {
+    /// Puts what the agent wrote into private memory. The bucket has the keys that were stored, unless its
+    /// program has said others: the next agent hears of them, and loads nothing over them.
+    fn load(&mut self, epoch: u64, keys: Option<(KeyRange, u64)>) -> Result<(), String> {
         if self.quiesced != Some(epoch) {
             return Err(NOT_STILL.to_owned());
         }
         self.link.regions().put_back(&[]);
         self.is_loaded = true;
-        self.call(|owner| owner.loaded())?
+        self.call(|owner| owner.loaded())??;
+        let mut state = self.link.state();
+        state.range = state.range.take().or(keys);
+        Ok(())
     }
 
     /// Has the memory freed. Areas are forgotten first: the program may free or reuse the addresses at

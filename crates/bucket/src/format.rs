@@ -10,6 +10,7 @@ mod program;
 use fields::Fields;
 
 use crate::name::{self, AREAS_MAX};
+use crate::range::KeyRange;
 
 /// Bytes of a reason at most: longer ones are cut.
 pub const REASON_BYTES_MAX: usize = 4096;
@@ -93,6 +94,26 @@ mod kind {
     pub const DONE: u64 = 72;
     pub const FAILED: u64 = 73;
     pub const FOUND: u64 = 74;
+}
+
+fn pack_range<'f>(fields: Fields<'f>, range: &'f KeyRange, split_version: u64) -> Fields<'f> {
+    let fields = fields.bytes(key::LOW, &range.low);
+    let fields = match &range.high {
+        Some(high) => fields.bytes(key::HIGH, high),
+        None => fields,
+    };
+    fields.uint(key::SPLIT_VERSION, split_version)
+}
+
+/// A range and its split version, if there is a first key.
+fn unpack_range_if(fields: &Fields<'_>) -> Result<Option<(KeyRange, u64)>, MessageError> {
+    let Some(low) = fields.bytes_if(key::LOW)? else { return Ok(None) };
+    let high = fields.bytes_if(key::HIGH)?.map(<[u8]>::to_vec);
+    let range = KeyRange { low: low.to_vec(), high };
+    if !range.is_valid() {
+        return Err(fields.invalid(key::HIGH));
+    }
+    Ok(Some((range, fields.number(key::SPLIT_VERSION)?)))
 }
 
 fn unpack_areas(fields: &Fields<'_>) -> Result<Vec<String>, MessageError> {

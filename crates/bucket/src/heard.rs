@@ -12,7 +12,7 @@ impl Link {
         let mut state = self.state();
         let what = match message {
             ToProgram::Quiesce { epoch } => Some(What::Quiesce(epoch)),
-            ToProgram::Load { epoch } => Some(What::Load(epoch)),
+            ToProgram::Load { epoch, keys } => Some(What::Load(epoch, keys)),
             ToProgram::Resume { epoch, is_reading } => {
                 state.resumed = Some((connection, epoch));
                 Some(What::Resume { epoch, is_reading })

@@ -149,6 +149,9 @@ pub enum ToProgram {
     Load {
         /// The epoch in which it holds still.
         epoch: u64,
+        /// The keys with which the bucket was stored, and the split version. It has them from here on, if
+        /// its program can use what is there and has said none.
+        keys: Option<(KeyRange, u64)>,
     },
     /// Go on.
     Resume {

@@ -72,10 +72,11 @@ pub struct Task {
 }
 
 /// What a task is.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub enum What {
     Quiesce(u64),
-    Load(u64),
+    /// With the keys that were stored.
+    Load(u64, Option<(KeyRange, u64)>),
     Resume {
         epoch: u64,
         is_reading: bool,

@@ -1,7 +1,9 @@
 //! The bytes of what the agent asks and answers.
 
 use super::fields::Fields;
-use super::{MessageError, key, kind, shortened, unpack_areas};
+use super::{
+    MessageError, key, kind, pack_range, shortened, unpack_areas, unpack_range_if,
+};
 use crate::message::{AreaSize, ToProgram};
 
 impl ToProgram {
@@ -15,7 +17,10 @@ impl ToProgram {
                 Fields::of(kind::REFUSED).text(key::REASON, shortened(reason))
             }
             Self::Quiesce { epoch } => of_epoch(kind::QUIESCE, epoch),
-            Self::Load { epoch } => of_epoch(kind::AGENT_LOAD, epoch),
+            Self::Load { epoch, keys: None } => of_epoch(kind::AGENT_LOAD, epoch),
+            Self::Load { epoch, keys: Some((range, split_version)) } => {
+                pack_range(of_epoch(kind::AGENT_LOAD, epoch), range, *split_version)
+            }
             Self::Resume { epoch, is_reading } => {
                 of_epoch(kind::RESUME, epoch).flag(key::IS_READING, *is_reading)
             }
@@ -47,7 +52,7 @@ impl ToProgram {
             kind::WELCOME => Self::Welcome { protocol: fields.small(key::PROTOCOL)? },
             kind::REFUSED => Self::Refused { reason: fields.said(key::REASON)?.to_owned() },
             kind::QUIESCE => Self::Quiesce { epoch: epoch()? },
-            kind::AGENT_LOAD => Self::Load { epoch: epoch()? },
+            kind::AGENT_LOAD => Self::Load { epoch: epoch()?, keys: unpack_range_if(&fields)? },
             kind::RESUME => {
                 Self::Resume { epoch: epoch()?, is_reading: fields.is(key::IS_READING)? }
             }

@@ -1,10 +1,11 @@
 //! The bytes of what a program asks and answers.
 
 use super::fields::{Fields, Value};
-use super::{MessageError, key, kind, shortened, unpack_areas};
+use super::{
+    MessageError, key, kind, pack_range, shortened, unpack_areas, unpack_range_if,
+};
 use crate::message::FromProgram;
 use crate::name;
-use crate::range::KeyRange;
 
 impl FromProgram {
     /// Its bytes.
@@ -26,7 +27,9 @@ impl FromProgram {
             Self::Callbacks { has_callbacks } => {
                 Fields::of(kind::CALLBACKS).flag(key::HAS_CALLBACKS, *has_callbacks)
             }
-            Self::Range { range, split_version } => pack_range(range, *split_version),
+            Self::Range { range, split_version } => {
+                pack_range(Fields::of(kind::RANGE), range, *split_version)
+            }
             Self::Quiesced { epoch, is_copy, outcome } => {
                 pack_outcome(kind::QUIESCED, *epoch, outcome).flag(key::IS_COPY, *is_copy)
             }
@@ -86,7 +89,11 @@ impl FromProgram {
             },
             kind::FORGET => Self::Forget { request: request()?, area: area()? },
             kind::CALLBACKS => Self::Callbacks { has_callbacks: fields.is(key::HAS_CALLBACKS)? },
-            kind::RANGE => unpack_range(&fields)?,
+            kind::RANGE => {
+                let range = unpack_range_if(&fields)?;
+                let (range, split_version) = range.ok_or_else(|| fields.missing(key::LOW))?;
+                Self::Range { range, split_version }
+            }
             kind::QUIESCED => {
                 Self::Quiesced { epoch: epoch()?, is_copy, outcome: unpack_outcome(&fields)? }
             }
@@ -114,25 +121,6 @@ impl FromProgram {
             unknown => return Err(MessageError::Unknown(unknown)),
         })
     }
-}
-
-fn pack_range(range: &KeyRange, split_version: u64) -> Fields<'_> {
-    let fields = Fields::of(kind::RANGE).bytes(key::LOW, &range.low);
-    let fields = match &range.high {
-        Some(high) => fields.bytes(key::HIGH, high),
-        None => fields,
-    };
-    fields.uint(key::SPLIT_VERSION, split_version)
-}
-
-fn unpack_range(fields: &Fields<'_>) -> Result<FromProgram, MessageError> {
-    let high = fields.bytes_if(key::HIGH)?.map(<[u8]>::to_vec);
-    let low = fields.bytes_if(key::LOW)?.ok_or_else(|| fields.missing(key::LOW))?.to_vec();
-    let range = KeyRange { low, high };
-    if !range.is_valid() {
-        return Err(fields.invalid(key::HIGH));
-    }
-    Ok(FromProgram::Range { range, split_version: fields.number(key::SPLIT_VERSION)? })
 }
 
 fn pack_outcome(kind: u64, epoch: u64, outcome: &Result<(), String>) -> Fields<'_> {

@@ -58,11 +58,17 @@ fn of_programs() -> Vec<(FromProgram, &'static str)> {
 /// A message of each kind of an agent, and its bytes.
 fn of_agents() -> Vec<(ToProgram, &'static str)> {
     let areas = vec![AreaSize { area: "a".into(), bytes: 300 }];
+    let range = KeyRange { low: b"a".to_vec(), high: Some(b"m".to_vec()) };
     vec![
         (ToProgram::Welcome { protocol: PROTOCOL }, "a20018400301"),
         (ToProgram::Refused { reason: "no".into() }, "a20018410f626e6f"),
         (ToProgram::Quiesce { epoch: 5 }, "a20018420205"),
-        (ToProgram::Load { epoch: 5 }, "a20018430205"),
+        (ToProgram::Load { epoch: 5, keys: None }, "a20018430205"),
+        (ToProgram::Load { epoch: 5, keys: Some((range, 7)) }, "a500184302050b41610c416d0d07"),
+        (
+            ToProgram::Load { epoch: 5, keys: Some((KeyRange::whole(), 0)) },
+            "a400184302050b400d00",
+        ),
         (ToProgram::Resume { epoch: 5, is_reading: true }, "a3001844020514f5"),
         (ToProgram::EpochCaptured { epoch: 5 }, "a20018450205"),
         (ToProgram::Evict { epoch: 5 }, "a20018460205"),
@@ -129,6 +135,8 @@ fn what_a_message_may_not_have_is_refused() {
     assert_eq!(unpack(b"\xa3\x00\x03\x01\x01\x06\x63a/b"), invalid(3, key::AREA));
     assert_eq!(unpack(b"\xa4\x00\x02\x01\x01\x06\x61a\x07\x00"), invalid(2, key::BYTES));
     assert_eq!(unpack(b"\xa4\x00\x05\x0b\x41b\x0c\x41a\x0d\x01"), invalid(5, key::HIGH));
+    let ends = ToProgram::unpack(b"\xa5\x00\x18\x43\x02\x05\x0b\x41b\x0c\x41a\x0d\x01");
+    assert_eq!(ends, Err(invalid(67, key::HIGH)));
     // A request that is a text, one that is too large.
     assert_eq!(unpack(b"\xa2\x00\x0d\x01\x61a"), invalid(13, key::REQUEST));
     assert_eq!(
@@ -150,7 +158,7 @@ proptest! {
 
     #[test]
     fn no_change_of_a_message_makes_a_decoder_panic(
-        which in 0_usize..27,
+        which in 0_usize..29,
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
         cut in any::<prop::sample::Index>(),
     ) {

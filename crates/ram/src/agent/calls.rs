@@ -14,7 +14,7 @@ use super::gate::Gate;
 use super::jobs::{Job, JobEvent};
 use super::limits::JOBS_MAX;
 use super::waits::answer;
-use crate::about::About;
+use crate::about::{About, RangeText};
 use crate::keeper::{Areas, BucketName};
 
 impl Agent {
@@ -270,9 +270,11 @@ impl Agent {
         match (&doing.work, quiesced) {
             (Work::RoundLoad { snapshot, .. }, Some(epoch)) => {
                 let snapshot = *snapshot;
+                let keys = about.range.as_ref().and_then(RangeText::range);
+                let keys = keys.map(|range| (range, about.split_version));
                 doing.loaded = Some(about);
                 bucket.newest = Some(snapshot);
-                bucket.tell(ToProgram::Load { epoch });
+                bucket.tell(ToProgram::Load { epoch, keys });
             }
             (Work::RoundLoad { .. }, None) => {
                 self.ended(name, job, Err("its program went on meanwhile".to_owned()));

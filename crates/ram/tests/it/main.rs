@@ -10,6 +10,7 @@ mod controller;
 mod cuts;
 mod days;
 mod floods;
+mod loads;
 mod raw;
 mod records;
 mod rights;

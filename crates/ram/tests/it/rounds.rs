@@ -268,7 +268,8 @@ fn a_load_waits_for_a_store_that_its_program_needs() {
     // And one that comes while it is filled is stored as it is afterwards.
     raw.store(2, 2, true);
     raw.hear_until("captured", |it| *it == ToProgram::Captured { request: 1 });
-    raw.hear_until("load", |it| *it == ToProgram::Load { epoch });
+    let keys = Some((KeyRange::whole(), 0));
+    raw.hear_until("load", |it| *it == ToProgram::Load { epoch, keys: keys.clone() });
     raw.say(&FromProgram::Loaded { epoch, outcome: Ok(()) });
     raw.hear_until("captured", |it| *it == ToProgram::Captured { request: 2 });
     raw.wait(3, 1);

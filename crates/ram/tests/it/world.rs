@@ -49,7 +49,11 @@ pub struct Running {
 
 /// What was logged.
 #[derive(Default)]
-pub struct Log(Mutex<Vec<String>>);
+pub struct Log {
+    lines: Mutex<Vec<String>>,
+    /// While a test has it, the thread that logs a problem waits.
+    pub stuck: Mutex<()>,
+}
 
 /// A clock that can be set: it goes on from there.
 #[derive(Debug, Default)]
@@ -58,12 +62,18 @@ pub struct Wall {
     ahead_ns: AtomicI64,
 }
 
-/// A place that may be full.
-#[derive(Debug, Default)]
+/// A place that may be full, whose reads may fail, and whose writes may wait.
+#[derive(Default)]
 pub struct Place {
     objects: MemoryBackend,
     pub is_full: AtomicBool,
+    on_read: Mutex<Option<Arc<OnRead>>>,
+    /// While a test has it, nothing is written.
+    pub writing: Mutex<()>,
 }
+
+/// What happens before a read. Returns whether it succeeds.
+type OnRead = dyn Fn() -> bool + Send + Sync;
 
 impl World {
     pub fn new() -> Self {
@@ -217,22 +227,28 @@ struct Shared(Arc<Log>);
 
 impl Monitor for Shared {
     fn problem(&self, problem: Problem<'_>) {
-        self.0.0.lock().unwrap().push(problem.message.to_owned());
+        drop(self.0.stuck.lock());
+        self.0.lines.lock().unwrap().push(problem.message.to_owned());
     }
 
     fn detail(&self, line: &str) {
-        self.0.0.lock().unwrap().push(line.to_owned());
+        self.0.lines.lock().unwrap().push(line.to_owned());
     }
 }
 
 impl Log {
     pub fn lines(&self) -> Vec<String> {
-        self.0.lock().unwrap().clone()
+        self.lines.lock().unwrap().clone()
     }
 }
 
 impl Backend for Place {
     fn read(&self, name: &ObjectName, offset: u64, length: usize) -> Result<Vec<u8>, BackendError> {
+        let on_read = self.on_read.lock().unwrap().clone();
+        if on_read.is_some_and(|on_read| !on_read()) {
+            let (name, source) = (name.clone(), std::io::ErrorKind::InvalidData.into());
+            return Err(BackendError::Unreadable { name, source });
+        }
         self.objects.read(name, offset, length)
     }
 
@@ -242,6 +258,7 @@ impl Backend for Place {
 
     fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), BackendError> {
         self.check_room(name)?;
+        drop(self.writing.lock());
         self.objects.create(name, bytes)
     }
 
@@ -291,7 +308,18 @@ impl Backend for Place {
     }
 }
 
+impl std::fmt::Debug for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Place")
+    }
+}
+
 impl Place {
+    /// What happens before each read from now on.
+    pub fn on_read(&self, on_read: Option<Arc<OnRead>>) {
+        *self.on_read.lock().unwrap() = on_read;
+    }
+
     fn check_room(&self, name: &ObjectName) -> Result<(), BackendError> {
         if !self.is_full.load(Ordering::SeqCst) {
             return Ok(());

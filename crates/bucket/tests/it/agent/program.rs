@@ -269,7 +269,7 @@ impl Program {
         let asked = self.quiesce()?;
         let filled = self.fill(stored, &[]);
         let loaded = filled.and_then(|()| {
-            self.ask(asked.epoch, &ToProgram::Load { epoch: asked.epoch }).map(drop)
+            self.ask(asked.epoch, &ToProgram::Load { epoch: asked.epoch, keys: None }).map(drop)
         });
         self.resume(asked)?;
         loaded

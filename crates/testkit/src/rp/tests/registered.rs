@@ -102,7 +102,7 @@ fn an_agent_stores_evicts_and_loads_a_bucket_through_the_library() {
     agent.range = None;
     agent.quiesce(3);
     copy_memory(copy.as_fd(), agent.areas[1].as_fd());
-    agent.send(ToProgram::Load { epoch: 3 });
+    agent.send(ToProgram::Load { epoch: 3, keys: None });
     let loaded = agent.receive(|message| matches!(message, FromProgram::Loaded { .. }));
     assert_eq!(loaded, FromProgram::Loaded { epoch: 3, outcome: Ok(()) });
     assert_eq!(agent.range, Some(KeyRange::whole()), "it comes before the answer");
