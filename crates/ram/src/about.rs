@@ -16,7 +16,7 @@ use crate::hex::{hex, unhex};
 /// The name of the file.
 pub const ABOUT_NAME: &str = "bucket.json";
 /// Bytes of the file: more than a bucket with as many areas as it may have needs.
-const ABOUT_BYTES: usize = 512 << 10;
+pub const ABOUT_BYTES: usize = 512 << 10;
 
 /// What a bucket is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -16,6 +16,7 @@ mod listening;
 mod programs;
 mod rounds;
 mod speaker;
+mod torn;
 mod users;
 mod versions;
 mod waits;

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use strongroom_base::Cancel;
 use strongroom_base::SnapshotId;
 use strongroom_catalog::Guarantee;
-use strongroom_cluster::{Epoch, FileName, StoredPart};
+use strongroom_cluster::{Description, Epoch, FileName, StoredPart};
 use strongroom_engine::{BackupOptions, CombinedPart, combine, folders_in};
-use strongroom_repository::{RepositoryError, read_snapshot};
+use strongroom_repository::read_snapshot;
 
-use crate::about::About;
+use crate::about::{About, RangeText};
 use crate::keeper::{BucketName, KeepError, Keeper};
 
 /// What is promised of a cut: each owner held still, and all at the same time.
@@ -28,23 +28,30 @@ pub struct StoredCut {
 }
 
 impl Keeper {
-    /// Commits the cut of a round.
+    /// Commits the cut of a round. Nodes name the parts, and need not be right.
     ///
     /// # Errors
     ///
-    /// A part is not there, or the repository fails.
+    /// A part is not there, or was not stored in this round with the keys that its node says; or the
+    /// repository fails.
     pub fn commit_cut(
         &self,
         file: &FileName,
         epoch: Epoch,
         parts: &[StoredPart],
     ) -> Result<SnapshotId, KeepError> {
-        let folder = |number: u32| BucketName { file: file.as_str().to_owned(), number }.path();
-        let combined: Result<Vec<CombinedPart>, RepositoryError> = parts
+        let combined: Result<Vec<CombinedPart>, KeepError> = parts
             .iter()
-            .map(|StoredPart { part, .. }| {
+            .map(|StoredPart { part, description }| {
                 let snapshot = read_snapshot(&self.repository, part.snapshot)?;
-                Ok(CombinedPart { snapshot, path: folder(part.bucket.0) })
+                let bucket = BucketName { file: file.as_str().to_owned(), number: part.bucket.0 };
+                let about = self.about_in(&bucket, &snapshot)?;
+                check_part(&about, epoch, description).map_err(|why| KeepError::Another {
+                    bucket: bucket.clone(),
+                    snapshot: snapshot.id,
+                    why,
+                })?;
+                Ok(CombinedPart { snapshot, path: bucket.path() })
             })
             .collect();
         let options = BackupOptions {
@@ -88,4 +95,18 @@ impl Keeper {
             _ => Err(unfit("its buckets are not of one round")),
         }
     }
+}
+
+/// Whether a bucket was stored in this round, with the keys that its node says.
+fn check_part(about: &About, epoch: Epoch, said: &Description) -> Result<(), String> {
+    match about.epoch {
+        Some(stored) if stored == epoch.0 => {}
+        Some(stored) => return Err(format!("it was stored in epoch {stored}, not {epoch}")),
+        None => return Err("it was stored in no round".to_owned()),
+    }
+    let range = about.range.as_ref().and_then(RangeText::range);
+    if (range, about.split_version) != (said.range.clone(), said.split_version) {
+        return Err("it was stored with other keys".to_owned());
+    }
+    Ok(())
 }

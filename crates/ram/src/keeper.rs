@@ -5,22 +5,20 @@
 //! them [`About`].
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use strongroom_base::{Cancel, Monitor, SnapshotId, Timestamp};
-use strongroom_bucket::KeyRange;
 use strongroom_catalog::Snapshot;
 use strongroom_engine::{
-    BackupOptions, EngineError, Region, RegionOptions, RegionOutcome, Stillness, StoredRegion,
-    backup_regions, cat, load_region, regions_of,
+    BackupOptions, ByteRange, EngineError, Region, RegionOptions, RegionOutcome, Stillness,
+    backup_regions, cat_range,
 };
 use strongroom_repository::{Repository, RepositoryError, list_snapshots, read_snapshot};
 use strongroom_source::memory::Memory;
 use strongroom_source::memory::handed::Handed;
 
-use crate::about::{ABOUT_NAME, About, AboutFile, RangeText};
+use crate::about::{ABOUT_BYTES, ABOUT_NAME, About, AboutFile};
 
 /// What is read at a time to find out whether it is zeros, and how far holes are skipped at a time.
 const LOOK_BYTES: usize = 1 << 20;
@@ -57,6 +55,8 @@ pub struct Area {
     pub bytes: u64,
     /// The address at which the program maps it, if that matters.
     pub base: Option<u64>,
+    /// It is a shadow of the program's memory.
+    pub is_private: bool,
 }
 
 /// The areas of a bucket, by name.
@@ -92,17 +92,6 @@ pub struct Storing<'s> {
     pub cancel: &'s Cancel,
 }
 
-/// What is loaded.
-#[derive(Debug, Clone, Copy)]
-pub struct Wanted<'w> {
-    /// These areas; all that were stored if there are none.
-    pub areas: &'w [String],
-    /// Of a bucket that had these keys; any if there are none.
-    pub range: Option<&'w KeyRange>,
-    /// From this snapshot.
-    pub snapshot: SnapshotId,
-}
-
 /// Why a bucket was not stored, loaded or compared.
 #[derive(Debug, thiserror::Error)]
 pub enum KeepError {
@@ -136,6 +125,16 @@ pub enum KeepError {
         /// The snapshot.
         snapshot: SnapshotId,
         /// Why.
+        why: String,
+    },
+    /// The snapshot that a node names is not what it says.
+    #[error("snapshot {} is not {bucket} as its node says: {why}", .snapshot.short())]
+    Another {
+        /// The bucket.
+        bucket: BucketName,
+        /// The snapshot.
+        snapshot: SnapshotId,
+        /// What it is instead.
         why: String,
     },
     /// The snapshot is no cut.
@@ -234,76 +233,20 @@ impl Keeper {
         let path = bucket.path().join(ABOUT_NAME);
         let mut bytes = Vec::new();
         let path = path.as_os_str().as_encoded_bytes();
-        cat(&self.repository, snapshot, path, &mut bytes)?;
-        let about = About::unpack(&bytes)
-            .filter(|about| (&about.file, about.bucket) == (&bucket.file, bucket.number));
-        about.ok_or_else(|| KeepError::Unfit {
+        // A hole of any length takes no room in a repository.
+        let range = ByteRange { length: Some(ABOUT_BYTES as u64 + 1), ..ByteRange::default() };
+        cat_range(&self.repository, snapshot, path, range, &mut bytes)?;
+        let unfit = |why: &str| KeepError::Unfit {
             bucket: bucket.clone(),
             snapshot: snapshot.id,
-            why: format!("its {ABOUT_NAME} is of another bucket or of a newer program"),
-        })
-    }
-
-    /// Fills areas of a bucket from a snapshot: those named, or all that it has. Only what differs is
-    /// written.
-    pub fn load(
-        &self,
-        bucket: &BucketName,
-        areas: &Areas,
-        wanted: Wanted<'_>,
-        cancel: &Cancel,
-    ) -> Result<About, KeepError> {
-        let Wanted { areas: wanted, range, snapshot } = wanted;
-        let unfit = |why: String| KeepError::Unfit { bucket: bucket.clone(), snapshot, why };
-        let stored = read_snapshot(&self.repository, snapshot)?;
-        let about = self.about_in(bucket, &stored)?;
-        let stored_range = about.range.as_ref().and_then(RangeText::range);
-        if let Some(range) = range.filter(|range| stored_range.as_ref() != Some(*range)) {
-            let had = stored_range.map_or_else(|| "no keys".to_owned(), |range| range.to_string());
-            return Err(unfit(format!(
-                "its program says that it has the keys {range}, and it was stored with {had}: start \
-                 the program without a range"
-            )));
+            why: format!("its {ABOUT_NAME} is {why}"),
+        };
+        if bytes.len() > ABOUT_BYTES {
+            return Err(unfit("too long"));
         }
-        let folder = bucket.path();
-        let folder = folder.as_os_str().as_encoded_bytes();
-        let regions = regions_of(&self.repository, &stored, folder, cancel)?;
-        let mut loading: Vec<(&String, &File, &StoredRegion)> = Vec::new();
-        for region in &regions {
-            let name = region.path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            if name == ABOUT_NAME || !wanted.is_empty() && !wanted.iter().any(|one| one == name) {
-                continue;
-            }
-            let Some((name, area)) = areas.get_key_value(name) else {
-                return Err(unfit(format!("no area \"{name}\" is registered")));
-            };
-            let bytes = region.content.stream_bytes();
-            if bytes != area.bytes {
-                let registered = area.bytes;
-                return Err(unfit(format!(
-                    "the area \"{name}\" had {bytes} bytes, and is registered with {registered}"
-                )));
-            }
-            // If one cannot be written, none is.
-            let unwritten = |error| KeepError::Unwritten { area: name.clone(), error };
-            loading.push((name, area.file.writable().map_err(unwritten)?, region));
-        }
-        if let Some(missing) =
-            wanted.iter().find(|name| !loading.iter().any(|(loaded, ..)| loaded == name))
-        {
-            return Err(unfit(format!("the area \"{missing}\" was not stored")));
-        }
-        for (name, file, region) in loading {
-            let filled = load_region(&self.repository, region, file, &*self.monitor, cancel);
-            let outcome = filled.map_err(|error| match error {
-                EngineError::Output(error) => KeepError::Unwritten { area: name.clone(), error },
-                error => error.into(),
-            })?;
-            if outcome.is_damaged() {
-                return Err(KeepError::Lost { area: name.clone(), bytes: outcome.bytes_lost });
-            }
-        }
-        Ok(about)
+        let about = About::unpack(&bytes)
+            .filter(|about| (&about.file, about.bucket) == (&bucket.file, bucket.number));
+        about.ok_or_else(|| unfit("of another bucket or of a newer program"))
     }
 
     /// The newest version of a name that a program had stored of a bucket, up to `at_most`, and its
@@ -343,27 +286,42 @@ fn version_of(label: &str, name: &str) -> Option<u64> {
 
 /// Whether there are areas, and they hold nothing but zeros.
 pub fn are_zeros(areas: &Areas, cancel: &Cancel) -> std::io::Result<bool> {
-    let mut buffer = vec![0; LOOK_BYTES];
+    let mut is_zero = true;
     for area in areas.values() {
         let memory = area.file.memory()?;
-        let mut at = 0;
-        while at < area.bytes && memory.has_data(at..area.bytes) {
-            let end = area.bytes.min(at + HOLE_BYTES);
-            while at < end && memory.has_data(at..end) {
-                let part = &mut buffer[..LOOK_BYTES.min((end - at) as usize)];
-                memory.read_at(at, part)?;
-                if part.iter().any(|byte| *byte != 0) {
-                    return Ok(false);
-                }
-                at += part.len() as u64;
-                if cancel.is_cancelled() {
-                    return Ok(false);
-                }
-            }
-            at = end;
+        for_each_part(&memory, area.bytes, cancel, &mut |_, part| {
+            is_zero = part.iter().all(|byte| *byte == 0);
+            Ok(is_zero)
+        })?;
+        if !is_zero || cancel.is_cancelled() {
+            return Ok(false);
         }
     }
     Ok(!areas.is_empty())
+}
+
+/// Reads what is no hole, until `look` returns false or it is cancelled.
+pub fn for_each_part(
+    memory: &dyn Memory,
+    bytes: u64,
+    cancel: &Cancel,
+    look: &mut dyn FnMut(u64, &[u8]) -> std::io::Result<bool>,
+) -> std::io::Result<()> {
+    let mut buffer = vec![0; LOOK_BYTES];
+    let mut at = 0;
+    while at < bytes && memory.has_data(at..bytes) {
+        let end = bytes.min(at + HOLE_BYTES);
+        while at < end && memory.has_data(at..end) {
+            let part = &mut buffer[..LOOK_BYTES.min((end - at) as usize)];
+            memory.read_at(at, part)?;
+            if !look(at, part)? || cancel.is_cancelled() {
+                return Ok(());
+            }
+            at += part.len() as u64;
+        }
+        at = end;
+    }
+    Ok(())
 }
 
 fn regions(bucket: &BucketName, areas: &Areas, is_still: bool) -> Result<Vec<Region>, KeepError> {

@@ -21,3 +21,4 @@ mod datagrams;
 pub mod files;
 mod hex;
 pub mod keeper;
+mod loading;

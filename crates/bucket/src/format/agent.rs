@@ -1,9 +1,7 @@
 //! The bytes of what the agent asks and answers.
 
 use super::fields::Fields;
-use super::{
-    MessageError, key, kind, pack_range, shortened, unpack_areas, unpack_range_if,
-};
+use super::{MessageError, key, kind, pack_range, shortened, unpack_areas, unpack_range_if};
 use crate::message::{AreaSize, ToProgram};
 
 impl ToProgram {

@@ -1,9 +1,7 @@
 //! The bytes of what a program asks and answers.
 
 use super::fields::{Fields, Value};
-use super::{
-    MessageError, key, kind, pack_range, shortened, unpack_areas, unpack_range_if,
-};
+use super::{MessageError, key, kind, pack_range, shortened, unpack_areas, unpack_range_if};
 use crate::message::FromProgram;
 use crate::name;
 

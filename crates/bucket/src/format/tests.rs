@@ -65,10 +65,7 @@ fn of_agents() -> Vec<(ToProgram, &'static str)> {
         (ToProgram::Quiesce { epoch: 5 }, "a20018420205"),
         (ToProgram::Load { epoch: 5, keys: None }, "a20018430205"),
         (ToProgram::Load { epoch: 5, keys: Some((range, 7)) }, "a500184302050b41610c416d0d07"),
-        (
-            ToProgram::Load { epoch: 5, keys: Some((KeyRange::whole(), 0)) },
-            "a400184302050b400d00",
-        ),
+        (ToProgram::Load { epoch: 5, keys: Some((KeyRange::whole(), 0)) }, "a400184302050b400d00"),
         (ToProgram::Resume { epoch: 5, is_reading: true }, "a3001844020514f5"),
         (ToProgram::EpochCaptured { epoch: 5 }, "a20018450205"),
         (ToProgram::Evict { epoch: 5 }, "a20018460205"),

@@ -69,7 +69,7 @@ pub enum NodeEffect {
         epoch: Epoch,
     },
     /// Load a bucket that is not in memory, then [`NodeInput::Loaded`]. If it cannot be loaded, leave
-    /// nothing of it and report [`NodeInput::Failed`]. No other round has the bucket before one of
+    /// nothing of it that a round stores, and report [`NodeInput::Failed`]. No other round has the bucket before one of
     /// the two is reported.
     Load {
         /// The bucket.

@@ -27,6 +27,8 @@ impl Agent {
         bucket.quiesced = None;
         bucket.areas.clear();
         bucket.range = None;
+        // What is left of it concerns no memory that is there.
+        let _ = bucket.torn.clear();
         bucket.content = Content::Unknown;
         // A round reports it by itself.
         if !is_of_round && bucket.is_attached {
@@ -104,14 +106,20 @@ impl Agent {
     /// It is known what a bucket holds. Its program holds still, unless the round was given up.
     pub(super) fn found(&mut self, name: &BucketName, content: Content) {
         let Some(bucket) = self.buckets.get_mut(name) else { return };
-        bucket.content = content;
         let has_range = bucket.range.is_some();
+        if content == Content::Empty {
+            // If it cannot be written down, the next agent finds the zeros as well.
+            let _ = bucket.torn.clear();
+        }
+        let is_torn = bucket.torn.has(&bucket.areas);
+        bucket.content = if is_torn { Content::Unknown } else { content };
         let Some(doing) = bucket.round.as_mut() else { return };
         doing.looking = None;
         let (job, work) = (doing.job, doing.work.clone());
         match work {
+            Work::Round(_) if is_torn => self.ended(name, job, Err(TORN.to_owned())),
             Work::Round(epoch) => self.round_quiesced(name, epoch),
-            Work::RoundLoad { .. } if has_range && content == Content::Filled => {
+            Work::RoundLoad { .. } if has_range && content == Content::Filled && !is_torn => {
                 // The node says so to the client, too.
                 self.attach(name);
                 let reason = "it is in memory already: evict it first";
@@ -122,3 +130,6 @@ impl Agent {
         }
     }
 }
+
+const TORN: &str = "a load of it did not end, and its memory has parts of two times: load it again \
+    (ram cluster load), or start its program without them";

@@ -18,6 +18,7 @@ use super::doing::{Doing, Next, Work};
 use super::jobs::Look;
 use super::limits::{CALLS_MAX, WAITS_MAX};
 use super::speaker::Speaker;
+use super::torn::Torn;
 use super::versions::Versions;
 use crate::about::{About, AreaText, RangeText, VersionText};
 use crate::keeper::{Areas, BucketName};
@@ -54,11 +55,13 @@ pub struct Bucket {
     pub looks: VecDeque<Look>,
     /// The job that looks now.
     pub looking: Option<u64>,
+    /// Memory that a load has filled in part.
+    pub torn: Torn,
 }
 
 impl Bucket {
     /// A bucket without anything.
-    pub fn new(speaker: Arc<Speaker>) -> Self {
+    pub fn new(speaker: Arc<Speaker>, torn: Torn) -> Self {
         Self {
             speaker,
             areas: Areas::new(),
@@ -75,6 +78,7 @@ impl Bucket {
             versions: Versions::default(),
             looks: VecDeque::new(),
             looking: None,
+            torn,
         }
     }
 

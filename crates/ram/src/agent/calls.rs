@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use strongroom_base::SnapshotId;
 use strongroom_bucket::ToProgram;
+use strongroom_bucket::served::Connection;
 use strongroom_cluster::{Content, Epoch};
 
 use super::Agent;
@@ -100,10 +101,17 @@ impl Agent {
             return Err(format!("the agent is at work on {JOBS_MAX} others: try again later"));
         }
         let (keeper, events, bucket) = (self.keeper.clone(), self.events.clone(), name.clone());
-        begin(Job { keeper, bucket, areas, number, gate, events })
+        let Some(connection) = self.connection_of(name) else {
+            return Err("its program ended".to_owned());
+        };
+        begin(Job { keeper, bucket, areas, number, gate, connection, events })
             .map_err(|error| format!("no thread could be started: {error}"))?;
         self.jobs += 1;
         Ok(())
+    }
+
+    fn connection_of(&self, name: &BucketName) -> Option<Arc<Connection>> {
+        Some(self.buckets.get(name)?.speaker.connection().clone())
     }
 
     /// The program of a round registered areas after the first reading began, as its callback may. What
@@ -164,7 +172,7 @@ impl Agent {
             JobEvent::Stored(outcome) => self.stored(name, number, outcome),
             JobEvent::Compared(outcome) => self.compared(name, number, outcome),
             JobEvent::Loaded(Ok(about)) => self.filled(name, number, about),
-            JobEvent::Loaded(Err(reason)) => self.ended(name, number, Err(reason)),
+            JobEvent::Loaded(Err(reason)) => self.not_filled(name, number, reason),
             JobEvent::Looked(_) | JobEvent::Found(_) => {}
             JobEvent::Broke => {
                 let reason = "a mistake in the agent ended it: please report what it logged";
@@ -246,7 +254,8 @@ impl Agent {
             Some((job, Next::Fill(snapshot))) => {
                 let Some(bucket) = self.buckets.get(name) else { return };
                 let (areas, claimed) = (bucket.areas.clone(), bucket.range.clone());
-                self.start(name, job, areas, |job| job.load(claimed, snapshot));
+                let torn = bucket.torn.clone();
+                self.start(name, job, areas, |job| job.load(claimed, torn, snapshot));
             }
             None => {}
         }
@@ -264,6 +273,7 @@ impl Agent {
 
     /// The areas of a bucket were filled. In a round, its program is to look at them.
     fn filled(&mut self, name: &BucketName, job: u64, about: Box<About>) {
+        let torn = self.torn(name);
         let Some(bucket) = self.buckets.get_mut(name) else { return };
         let quiesced = bucket.quiesced;
         let Some(doing) = bucket.doing(job) else { return };
@@ -273,15 +283,38 @@ impl Agent {
                 let keys = about.range.as_ref().and_then(RangeText::range);
                 let keys = keys.map(|range| (range, about.split_version));
                 doing.loaded = Some(about);
-                bucket.newest = Some(snapshot);
+                (bucket.newest, bucket.torn) = (Some(snapshot), torn);
                 bucket.tell(ToProgram::Load { epoch, keys });
             }
             (Work::RoundLoad { .. }, None) => {
                 self.ended(name, job, Err("its program went on meanwhile".to_owned()));
             }
             // The program called, and looks by itself.
-            _ => self.ended(name, job, Ok(())),
+            (Work::Load { areas: chosen, .. }, _) => {
+                let filled = about.areas.iter().map(|area| &area.name);
+                let filled = filled.filter(|area| chosen.is_empty() || chosen.contains(area));
+                let filled: Vec<String> = filled.cloned().collect();
+                let areas = doing.areas.clone();
+                // If it cannot be written down, the next agent wants it to be loaded again.
+                let _ = bucket.torn.remove(&areas, &filled);
+                self.ended(name, job, Ok(()));
+            }
+            _ => {}
         }
+    }
+
+    /// The areas of a bucket were not filled, or in part.
+    fn not_filled(&mut self, name: &BucketName, job: u64, reason: String) {
+        let torn = self.torn(name);
+        let Some(bucket) = self.buckets.get_mut(name) else { return };
+        bucket.torn = torn;
+        if bucket.torn.has(&bucket.areas) {
+            bucket.content = Content::Unknown;
+            if bucket.is_attached {
+                self.attach(name);
+            }
+        }
+        self.ended(name, job, Err(reason));
     }
 
     /// What a job did has ended: the program goes on, and hears of it if it asked.

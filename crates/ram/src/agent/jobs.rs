@@ -7,6 +7,7 @@ use std::sync::mpsc::SyncSender;
 use std::thread;
 
 use strongroom_base::SnapshotId;
+use strongroom_bucket::served::Connection;
 use strongroom_bucket::{AreaSize, KeyRange, ToProgram};
 use strongroom_catalog::Guarantee;
 use strongroom_cluster::{Content, Epoch};
@@ -15,10 +16,10 @@ use strongroom_repository::ErrorKind;
 
 use super::Event;
 use super::gate::Gate;
+use super::torn::Torn;
 use crate::about::{About, AboutFile, VersionText};
-use crate::keeper::{
-    Areas, BucketName, KeepError, Keeper, Storing, Wanted, are_zeros, version_label,
-};
+use crate::keeper::{Areas, BucketName, KeepError, Keeper, Storing, are_zeros, version_label};
+use crate::loading::{Loading, Wanted};
 
 /// The name of the version as which a program's own eviction stores its bucket.
 const EVICTED: &str = "evicted";
@@ -82,6 +83,8 @@ pub struct Job {
     pub number: u64,
     /// Lets it go on, or ends it.
     pub gate: Arc<Gate>,
+    /// That of its program.
+    pub connection: Arc<Connection>,
     /// Where it reports.
     pub(super) events: SyncSender<Event>,
 }
@@ -151,9 +154,20 @@ impl Job {
         })
     }
 
-    /// Fills all areas from a snapshot, which must have the keys that the program claims.
-    pub fn load(self, claimed: Option<KeyRange>, snapshot: SnapshotId) -> io::Result<()> {
-        self.spawn(move |job| JobEvent::Loaded(job.fill(&[], claimed.as_ref(), snapshot)))
+    /// Fills all areas from a snapshot, which must have the keys that the program claims. If it claims
+    /// any, the areas are zeros or torn.
+    pub fn load(
+        self,
+        claimed: Option<KeyRange>,
+        torn: Torn,
+        snapshot: SnapshotId,
+    ) -> io::Result<()> {
+        self.spawn(move |job| {
+            JobEvent::Loaded(match &claimed {
+                Some(claimed) => job.fill_claimed(claimed, &torn, snapshot),
+                None => job.fill(&[], snapshot),
+            })
+        })
     }
 
     /// Fills areas from a version, if there is one.
@@ -166,7 +180,7 @@ impl Job {
                 let Some((_, snapshot)) = found.filter(|(found, _)| *found == version) else {
                     return Err(format!("there is no version {version} of {name}"));
                 };
-                job.fill(&wanted, None, snapshot)
+                job.fill(&wanted, snapshot)
             };
             JobEvent::Loaded(load())
         })
@@ -202,16 +216,50 @@ impl Job {
         stored.map(|outcome| outcome.backup.snapshot.id).map_err(|error| reason(&error))
     }
 
-    fn fill(
+    fn fill(&self, wanted: &[String], snapshot: SnapshotId) -> Result<Box<About>, String> {
+        let wanted = Wanted { areas: wanted, range: None, snapshot };
+        let loading = self.plan(wanted)?;
+        loading.fill().map_err(|error| reason(&error))?;
+        Ok(Box::new(loading.about()))
+    }
+
+    /// Fills the areas of a program that has keys there already. If that fails, they are made zeros
+    /// again, as long as the program holds still; otherwise they are torn.
+    fn fill_claimed(
         &self,
-        wanted: &[String],
-        claimed: Option<&KeyRange>,
+        claimed: &KeyRange,
+        torn: &Torn,
         snapshot: SnapshotId,
     ) -> Result<Box<About>, String> {
-        let (areas, cancel) = (&self.areas, &self.gate.cancel);
-        let wanted = Wanted { areas: wanted, range: claimed, snapshot };
-        let loaded = self.keeper.load(&self.bucket, areas, wanted, cancel);
-        loaded.map(Box::new).map_err(|error| reason(&error))
+        let loading = self.plan(Wanted { areas: &[], range: Some(claimed), snapshot })?;
+        let not_noted = |error| {
+            format!(
+                "it cannot be written down beside the records of rounds that it is loaded: {error}"
+            )
+        };
+        let mut filling = torn.with(&self.areas).map_err(not_noted)?;
+        filling.write().map_err(not_noted)?;
+        // A program that connects from here on finds out what is being filled.
+        if self.is_void() {
+            torn.write().map_err(not_noted)?;
+            return Err(WENT_ON.to_owned());
+        }
+        let filled = loading.fill();
+        if filled.is_ok() || !self.is_void() && loading.zero().is_ok() && !self.is_void() {
+            filling.clear().map_err(not_noted)?;
+        }
+        filled.map_err(|error| reason(&error))?;
+        Ok(Box::new(loading.about()))
+    }
+
+    fn plan(&self, wanted: Wanted<'_>) -> Result<Loading<'_>, String> {
+        let planned = self.keeper.plan_load(&self.bucket, &self.areas, wanted, &self.gate.cancel);
+        planned.map_err(|error| reason(&error))
+    }
+
+    /// Whether its program may have gone on: it was let go, or is gone.
+    fn is_void(&self) -> bool {
+        self.gate.cancel.is_cancelled() || self.connection.is_over()
     }
 
     fn report(&self, event: JobEvent) {
@@ -289,7 +337,7 @@ const BY_OWNER: Guarantee = Guarantee::new(Guarantee::EXACT, Guarantee::OWNER);
 impl Stillness for Called<'_> {
     fn begin(&self) -> Result<Box<dyn StillnessGuard + '_>, String> {
         // If a session was lost after that, all is read again, and is not what it was.
-        if self.job.gate.is_open() {
+        if self.job.gate.is_open() && !self.job.connection.is_over() {
             Ok(Box::new(Still { job: self.job }))
         } else {
             Err(WENT_ON.to_owned())
@@ -318,7 +366,8 @@ impl Stillness for Asked<'_> {
 
 impl StillnessGuard for Still<'_> {
     fn end(self: Box<Self>) -> Result<(), String> {
-        if !self.job.gate.capture() {
+        // The agent may have to do something else before it hears that the program has ended.
+        if self.job.connection.is_over() || !self.job.gate.capture() {
             return Err(WENT_ON.to_owned());
         }
         self.job.report(JobEvent::Captured);

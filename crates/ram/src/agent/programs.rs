@@ -33,8 +33,8 @@ impl Agent {
         };
         match message {
             FromProgram::Hello { .. } => {}
-            FromProgram::Region { request, area, bytes, base, .. } => {
-                self.region(&name, request, area, (bytes, base), taken);
+            FromProgram::Region { request, area, bytes, base, is_private } => {
+                self.region(&name, request, area, (bytes, base, is_private), taken);
             }
             FromProgram::Forget { request, area } => {
                 let Some(bucket) = self.buckets.get_mut(&name) else { return };
@@ -142,7 +142,8 @@ impl Agent {
             program.bucket = Some(name.clone());
         }
         speaker.say(ToProgram::Welcome { protocol: PROTOCOL });
-        self.buckets.insert(name, Bucket::new(speaker));
+        let torn = self.torn(&name);
+        self.buckets.insert(name, Bucket::new(speaker, torn));
     }
 
     fn region(
@@ -150,7 +151,7 @@ impl Agent {
         name: &BucketName,
         request: u32,
         area: String,
-        (bytes, base): (u64, Option<u64>),
+        (bytes, base, is_private): (u64, Option<u64>, bool),
         taken: Option<Taken>,
     ) {
         // A message about an area comes with one, or it is not passed on.
@@ -183,7 +184,8 @@ impl Agent {
         };
         let answer = match (refusal, taken.0) {
             (None, Ok(handed)) => {
-                bucket.areas.insert(area, Area { file: Arc::new(handed), bytes, base });
+                let file = Arc::new(handed);
+                bucket.areas.insert(area, Area { file, bytes, base, is_private });
                 if bucket.content == Content::Empty {
                     bucket.content = Content::Unknown;
                 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use strongroom_cluster::{
 
 use super::doing::Work;
 use super::listening::bind_datagrams;
+use super::torn::Torn;
 use super::{Agent, AgentError};
 use crate::files::NodeFile;
 use crate::keeper::BucketName;
@@ -96,6 +97,11 @@ impl Rounds {
     /// What it remembers of a file is here.
     pub fn record_path(&self, file: &FileName) -> PathBuf {
         self.folder.join(format!("{file}.rounds"))
+    }
+
+    /// What it remembers is here.
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// The state machine of a file. A file that is heard of for the first time has one, too.
@@ -186,6 +192,11 @@ impl Agent {
             // Programs may name any number of files, one after the other.
             rounds.files.retain(|_, node| !node.is_unused());
         }
+    }
+
+    /// What is written down of a load that did not end.
+    pub(super) fn torn(&self, name: &BucketName) -> Torn {
+        Torn::read(self.rounds.as_ref().map(Rounds::folder), name)
     }
 
     /// A bucket is there, or is another than it was.

@@ -39,6 +39,31 @@ fn what_was_not_captured_when_a_connection_ended_is_no_version() {
 }
 
 #[test]
+fn kept_1_12_a_program_that_ends_is_noticed_before_its_agent_hears_of_it() {
+    let world = World::new();
+    let _agent = world.agent();
+    let memory = Memory::new(&noise(1, 48 << 20));
+    let raw = Raw::with_memory(&world, 1, &memory);
+    let (stuck, writing) = (world.log.stuck.lock().unwrap(), world.place.writing.lock().unwrap());
+    raw.store(1, 1, false);
+    thread::sleep(Duration::from_millis(200));
+    // The agent logs why it ends this connection, and gets no further.
+    let rude = Raw::connect(&world.socket()).unwrap();
+    rude.say(&FromProgram::Callbacks { has_callbacks: true });
+    thread::sleep(Duration::from_millis(200));
+    drop(raw);
+    memory.write(&noise(2, 48 << 20));
+    drop(writing);
+    for _ in 0..60 {
+        thread::sleep(Duration::from_millis(100));
+        assert_eq!(world.snapshots(), 0, "parts of two instants were stored");
+    }
+    drop(stuck);
+    let bucket = world.open(1);
+    assert_eq!(bucket.test("v").unwrap(), None);
+}
+
+#[test]
 fn a_full_repository_frees_nothing() {
     let world = World::new();
     let controller = Controller::new(&world, "cluster");

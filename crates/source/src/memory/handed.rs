@@ -5,9 +5,11 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 
 use rustix::fs::{OFlags, SealFlags, fcntl_get_seals, fcntl_getfl};
 
+use super::writers::FileNumber;
 use super::{MemoryFile, metadata_of, system};
 
 /// A regular file that is open for reading, and its first bytes.
@@ -76,6 +78,16 @@ impl Handed {
         // The process that handed it over can change it at any time.
         refuse_appending(&self.file)?;
         Ok(&self.file)
+    }
+
+    /// Which file it is.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be asked.
+    pub fn number(&self) -> io::Result<FileNumber> {
+        let found = self.file.metadata()?;
+        Ok(FileNumber { device: found.dev(), inode: found.ino() })
     }
 
     /// Whether the process that handed it over can make it neither shorter nor longer.

@@ -1,0 +1,129 @@
+//! Shared memory that a load of a cluster has filled in part. Its program has said that it has keys
+//! there, so a round would store it for what these keys have: none does, until the memory is loaded, or
+//! zeros, or gone.
+//!
+//! What is known of it is in a file beside the records of rounds, which outlives the agent and counts
+//! until the machine is started again. It is there before the first byte is written.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use strongroom_source::memory::writers::FileNumber;
+
+use crate::files::replace;
+use crate::keeper::{Areas, BucketName};
+
+/// Memory files of a bucket that may have parts of two times.
+#[derive(Debug, Clone, Default)]
+pub struct Torn {
+    /// Where it is written down; nowhere without a cluster.
+    path: Option<PathBuf>,
+    files: Vec<FileNumber>,
+    /// What was written down cannot be read.
+    is_unknown: bool,
+}
+
+impl Torn {
+    /// What is written down of a bucket.
+    pub fn read(folder: Option<&Path>, bucket: &BucketName) -> Self {
+        let name = format!("{}.bucket-{}.loading", bucket.file, bucket.number);
+        let Some(path) = folder.map(|folder| folder.join(name)) else { return Self::default() };
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) => {
+                let is_unknown = error.kind() != io::ErrorKind::NotFound;
+                return Self { path: Some(path), files: Vec::new(), is_unknown };
+            }
+        };
+        let mut lines = text.lines();
+        let is_of_now = lines.next() == Some(boot().as_str());
+        let files: Option<Vec<FileNumber>> = lines.map(number).collect();
+        let is_unknown = is_of_now && files.is_none();
+        let files = files.filter(|_| is_of_now).unwrap_or_default();
+        Self { path: Some(path), files, is_unknown }
+    }
+
+    /// Whether one of these areas is so.
+    pub fn has(&self, areas: &Areas) -> bool {
+        self.is_unknown && !areas.is_empty()
+            || areas
+                .values()
+                .any(|area| area.file.number().is_ok_and(|number| self.files.contains(&number)))
+    }
+
+    /// The same, once these areas are written to. A shadow is none: what is in it is not put back.
+    ///
+    /// # Errors
+    ///
+    /// An area cannot be asked for its number.
+    pub fn with(&self, areas: &Areas) -> io::Result<Self> {
+        let mut torn = self.clone();
+        for area in areas.values().filter(|area| !area.is_private) {
+            let number = area.file.number()?;
+            if !torn.files.contains(&number) {
+                torn.files.push(number);
+            }
+        }
+        Ok(torn)
+    }
+
+    /// These areas are whole.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be written down.
+    pub fn remove(&mut self, areas: &Areas, names: &[String]) -> io::Result<()> {
+        if self.files.is_empty() {
+            return Ok(());
+        }
+        let whole = names.iter().filter_map(|name| areas.get(name)?.file.number().ok());
+        let whole: Vec<FileNumber> = whole.collect();
+        self.files.retain(|file| !whole.contains(file));
+        self.write()
+    }
+
+    /// Nothing is torn.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be written down.
+    pub fn clear(&mut self) -> io::Result<()> {
+        if self.files.is_empty() && !self.is_unknown {
+            return Ok(());
+        }
+        (self.files, self.is_unknown) = (Vec::new(), false);
+        self.write()
+    }
+
+    /// Writes it down. What cannot be read stays.
+    ///
+    /// # Errors
+    ///
+    /// The folder cannot be written to.
+    pub fn write(&self) -> io::Result<()> {
+        let Some(path) = &self.path else { return Ok(()) };
+        if self.is_unknown {
+            return Ok(());
+        }
+        if self.files.is_empty() {
+            return match fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            };
+        }
+        let files = self.files.iter().map(|file| format!("{} {}\n", file.device, file.inode));
+        replace(path, format!("{}\n{}", boot(), files.collect::<String>()).as_bytes())
+    }
+}
+
+/// What the kernel calls the time since the machine was started.
+fn boot() -> String {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    text.trim_end().to_owned()
+}
+
+fn number(line: &str) -> Option<FileNumber> {
+    let (device, inode) = line.split_once(' ')?;
+    Some(FileNumber { device: device.parse().ok()?, inode: inode.parse().ok()? })
+}
