@@ -1,14 +1,15 @@
 //! The cut: a snapshot of all buckets of a file at one instant, made of what each agent has stored of
 //! its own.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use strongroom_base::Cancel;
 use strongroom_base::SnapshotId;
 use strongroom_catalog::Guarantee;
-use strongroom_cluster::{Description, Epoch, FileName, StoredPart};
+use strongroom_cluster::{Acknowledgement, Description, Epoch, FileName, Part, State, StoredPart};
 use strongroom_engine::{BackupOptions, CombinedPart, combine, folders_in};
-use strongroom_repository::read_snapshot;
+use strongroom_repository::{list_snapshots, read_snapshot};
 
 use crate::about::{About, RangeText};
 use crate::keeper::{BucketName, KeepError, Keeper};
@@ -64,6 +65,34 @@ impl Keeper {
         Ok(outcome.snapshot.id)
     }
 
+    /// The newest cut of a file, of those that can be read.
+    ///
+    /// # Errors
+    ///
+    /// The repository fails.
+    pub fn newest_cut(&self, file: &FileName) -> Result<Option<SnapshotId>, KeepError> {
+        let listed = list_snapshots(&self.repository)?;
+        let domain = self.repository.secret.domain_name();
+        let path = format!("/{file}").into_bytes();
+        let cuts = listed.snapshots.iter().filter(|snapshot| {
+            snapshot.domain == domain && snapshot.paths == [path.as_slice()] && !snapshot.partial
+        });
+        Ok(cuts.max_by_key(|snapshot| snapshot.sequence).map(|snapshot| snapshot.id))
+    }
+
+    /// Whether a file may have been stored before, also as a snapshot that cannot be read, or does not
+    /// count.
+    ///
+    /// # Errors
+    ///
+    /// The repository fails.
+    pub fn may_have_cut(&self, file: &FileName) -> Result<bool, KeepError> {
+        let listed = list_snapshots(&self.repository)?;
+        let path = format!("/{file}").into_bytes();
+        let is_unknown = !listed.unreadable.is_empty() || !listed.newer.is_empty();
+        Ok(is_unknown || listed.all().any(|snapshot| snapshot.paths == [path.as_slice()]))
+    }
+
     /// Looks into a cut of a file.
     ///
     /// # Errors
@@ -94,6 +123,36 @@ impl Keeper {
             }
             _ => Err(unfit("its buckets are not of one round")),
         }
+    }
+}
+
+impl StoredCut {
+    /// Its parts, each with a node that `fits` says of an answer, and the snapshot to use; and the
+    /// buckets that no node fits. A node that has freed a bucket says so as long as its agent runs; it is
+    /// not asked if the bucket is on another one.
+    pub fn parts(
+        &self,
+        answers: &[Acknowledgement],
+        fits: impl Fn(&Acknowledgement) -> Option<SnapshotId>,
+    ) -> (Vec<Part>, Vec<u32>) {
+        let is_elsewhere = |bucket| {
+            let mut others = answers.iter().filter(|other| other.state != State::Evicted);
+            others.any(|other| other.bucket == Some(bucket))
+        };
+        let mut found: BTreeMap<u32, Part> = BTreeMap::new();
+        for answer in answers {
+            let Some(bucket) = answer.bucket else { continue };
+            if answer.state == State::Evicted && is_elsewhere(bucket) {
+                continue;
+            }
+            let is_in_it = self.buckets.iter().any(|about| about.bucket == bucket.0);
+            if let (true, Some(snapshot)) = (is_in_it, fits(answer)) {
+                found.entry(bucket.0).or_insert(Part { bucket, node: answer.node, snapshot });
+            }
+        }
+        let missing = self.buckets.iter().map(|about| about.bucket);
+        let missing = missing.filter(|bucket| !found.contains_key(bucket)).collect();
+        (found.into_values().collect(), missing)
     }
 }
 

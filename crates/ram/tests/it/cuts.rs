@@ -1,11 +1,16 @@
 //! Cuts of many buckets.
 
 use strongroom_arena::CacheLimits;
+use strongroom_backend::Backend;
 use strongroom_base::{Cancel, Silent, SnapshotId};
 use strongroom_bucket::KeyRange;
 use strongroom_catalog::{ChunkRef, Entry, EntryKind, Metadata, Recipe, Snapshot, TreeWriter};
-use strongroom_cluster::{BucketNumber, Content, Description, Epoch, FileName, Part, StoredPart};
+use strongroom_cluster::{
+    Acknowledgement, BucketNumber, Content, Description, Epoch, FileName, NodeId, Part, RunId,
+    State, StoredPart,
+};
 use strongroom_ram::about::About;
+use strongroom_ram::cut::StoredCut;
 use strongroom_repository::{ChunkReader, ChunkWriter, Repository, Session};
 use strongroom_testkit::noise;
 
@@ -129,4 +134,70 @@ fn kept_1_12_a_description_is_read_up_to_its_length() {
     let keeper = world.keeper(world.repository(), &Cancel::new());
     let error = keeper.cut(&FileName::new("file").unwrap(), snapshot).unwrap_err().to_string();
     assert!(error.contains("is too long"), "{error}");
+}
+
+/// The node on which a bucket was evicted names it as long as its agent runs.
+#[test]
+fn kept_1_12_a_bucket_is_loaded_where_its_program_is() {
+    let about = About {
+        file: "file".to_owned(),
+        bucket: 1,
+        range: None,
+        split_version: 0,
+        epoch: Some(5),
+        version: None,
+        areas: Vec::new(),
+    };
+    let snapshot = SnapshotId([7; 16]);
+    let cut = StoredCut { snapshot, epoch: Epoch(5), buckets: vec![about] };
+    let answer = |node, state| Acknowledgement {
+        run: RunId(1),
+        epoch: Epoch(5),
+        node: NodeId([node; 16]),
+        highest: Epoch(5),
+        bucket: Some(BucketNumber(1)),
+        buckets: 1,
+        state,
+        description: Description {
+            range: None,
+            split_version: 0,
+            bytes: 0,
+            content: Content::Unknown,
+        },
+        snapshot: None,
+        reason: String::new(),
+    };
+    let (evicted, idle) = (State::Evicted, State::Idle);
+    for (states, chosen) in [
+        (vec![(1, evicted), (2, idle)], Some(2)),
+        (vec![(1, idle), (2, evicted)], Some(1)),
+        (vec![(1, evicted)], Some(1)),
+        // It is in memory on the other, so it is loaded nowhere.
+        (vec![(1, evicted), (2, State::Stored)], None),
+    ] {
+        let answers: Vec<_> = states.iter().map(|(node, state)| answer(*node, *state)).collect();
+        let (parts, missing) =
+            cut.parts(&answers, |answer| (answer.state != State::Stored).then_some(snapshot));
+        let nodes: Vec<NodeId> = parts.iter().map(|part| part.node).collect();
+        let expected: Vec<NodeId> = chosen.iter().map(|node| NodeId([*node; 16])).collect();
+        assert_eq!((nodes, missing.is_empty()), (expected, chosen.is_some()), "{states:?}");
+    }
+}
+
+#[test]
+fn kept_1_12_a_file_whose_snapshot_is_damaged_was_stored_before() {
+    let world = World::new();
+    let keeper = world.keeper(world.repository(), &Cancel::new());
+    let (of, other) = (FileName::new("file").unwrap(), FileName::new("other").unwrap());
+    assert!(!keeper.may_have_cut(&of).unwrap());
+    let snapshot = commit(&world.repository(), |_| Vec::new());
+    assert!(keeper.may_have_cut(&of).unwrap() && !keeper.may_have_cut(&other).unwrap());
+    assert_eq!(keeper.newest_cut(&of).unwrap(), Some(snapshot));
+    let objects = world.place.list("snapshots").unwrap();
+    let name = &objects[0].name;
+    let mut bytes = world.place.read(name, 0, usize::try_from(objects[0].bytes).unwrap()).unwrap();
+    bytes.fill(0xaa);
+    world.place.replace(name, &bytes).unwrap();
+    assert_eq!(keeper.newest_cut(&of).unwrap(), None);
+    assert!(keeper.may_have_cut(&of).unwrap(), "zeros would be stored over it");
 }

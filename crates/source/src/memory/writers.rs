@@ -47,21 +47,66 @@ pub fn name_of(process: u32) -> String {
 fn maps_one(process: u32, files: &[FileNumber]) -> bool {
     // One that is gone, or not to be looked at, maps nothing that is known.
     let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
-    maps.lines().filter_map(shared_and_written).any(|(device, inode)| {
-        let device_of = |device| (rustix::fs::major(device), rustix::fs::minor(device));
-        files.iter().any(|file| file.inode == inode && device_of(file.device) == device)
+    maps.lines().filter_map(shared_and_written).any(|mapping| {
+        // Only a file of that number is asked for its device: others may be on a server that is gone.
+        let mut of_number = files.iter().filter(|file| file.inode == mapping.inode).peekable();
+        if of_number.peek().is_none() {
+            return false;
+        }
+        match mapping.found(process) {
+            Some(found) => files.contains(&found),
+            None => {
+                let device_of = |device| (rustix::fs::major(device), rustix::fs::minor(device));
+                of_number.any(|file| device_of(file.device) == mapping.device)
+            }
+        }
     })
 }
 
-/// The device and the number of the file of a line of `/proc/PID/maps`, if what is written to the mapping
-/// is written to the file.
-fn shared_and_written(line: &str) -> Option<((u32, u32), u64)> {
-    let mut words = line.split_ascii_whitespace().skip(1);
-    let (rights, device, inode) = (words.next()?, words.nth(1)?, words.next()?);
+/// A mapping that writes to its file, as a line of `/proc/PID/maps` has it.
+#[derive(Debug, PartialEq, Eq)]
+struct Mapping<'l> {
+    /// Where it begins and ends.
+    start: u64,
+    end: u64,
+    /// The device of the file system, which is not always that of `stat`: on Btrfs, each subvolume has
+    /// one of its own.
+    device: (u32, u32),
+    inode: u64,
+    path: &'l str,
+}
+
+impl Mapping<'_> {
+    /// Its file, as `stat` has it, if that can be asked. The first question takes a capability, the
+    /// second a file that still has its name, and is called so here as well.
+    fn found(&self, process: u32) -> Option<FileNumber> {
+        let itself = format!("/proc/{process}/map_files/{:x}-{:x}", self.start, self.end);
+        let number_of = |path: &str| {
+            let found = fs::metadata(path).ok()?;
+            Some(FileNumber { device: found.dev(), inode: found.ino() })
+        };
+        number_of(&itself)
+            .or_else(|| number_of(self.path).filter(|found| found.inode == self.inode))
+    }
+}
+
+/// The mapping of a line of `/proc/PID/maps`, if what is written to it is written to the file.
+fn shared_and_written(line: &str) -> Option<Mapping<'_>> {
+    let mut words = line.split_ascii_whitespace();
+    let (range, rights) = (words.next()?, words.next()?);
+    let (device, inode) = (words.nth(1)?, words.next()?);
     let is_written = rights.as_bytes().get(1) == Some(&b'w') && rights.ends_with('s');
     let (major, minor) = device.split_once(':')?;
+    let (start, end) = range.split_once('-')?;
     let number = |text| u32::from_str_radix(text, 16).ok();
-    is_written.then_some(((number(major)?, number(minor)?), inode.parse().ok()?))
+    let address = |text| u64::from_str_radix(text, 16).ok();
+    is_written.then_some(Mapping {
+        start: address(start)?,
+        end: address(end)?,
+        device: (number(major)?, number(minor)?),
+        inode: inode.parse().ok()?,
+        path: line.find('/').map_or("", |at| &line[at..]),
+    })
 }
 
 fn has_one_open(process: u32, files: &[FileNumber]) -> bool {
@@ -93,18 +138,31 @@ mod tests {
     use std::io::Read;
     use std::process::{Child, Command, Stdio};
 
+    use rustix::mm::{MapFlags, ProtFlags, mmap};
+    use strongroom_testkit::skipped;
+
     use super::*;
 
     #[test]
     fn mappings_that_write_to_a_file_are_found_by_their_line() {
         for (line, found) in [
-            ("7f00-7f10 rw-s 00000000 00:1a 77 /dev/shm/x", Some(((0, 0x1a), 77))),
-            ("7f00-7f10 -w-s 00000000 fd:01 7 /x y (deleted)", Some(((0xfd, 1), 7))),
+            ("7f00-7f10 rw-s 00000000 00:1a 77 /dev/shm/x", Some(((0, 0x1a), 77, "/dev/shm/x"))),
+            (
+                "00007f00-7f10 -w-s 00000000 fd:01 7 /x y (deleted)",
+                Some(((0xfd, 1), 7, "/x y (deleted)")),
+            ),
             ("7f00-7f10 rw-p 00000000 00:1a 77 /dev/shm/x", None),
             ("7f00-7f10 r--s 00000000 00:1a 77 /dev/shm/x", None),
             ("7f00-7f10 rw-p 00000000 00:00 0", None),
             ("7f00", None),
         ] {
+            let found = found.map(|(device, inode, path)| Mapping {
+                start: 0x7f00,
+                end: 0x7f10,
+                device,
+                inode,
+                path,
+            });
             assert_eq!(shared_and_written(line), found, "{line}");
         }
     }
@@ -133,6 +191,76 @@ mod tests {
             let _ = self.0.kill();
             let _ = self.0.wait();
         }
+    }
+
+    /// A file system whose `stat` says another device than `/proc/PID/maps`. It is gone with the folder.
+    struct Btrfs(tempfile::TempDir);
+
+    impl Btrfs {
+        fn mount() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let (image, mounted) = (folder.path().join("image"), folder.path().join("mounted"));
+            fs::File::create(&image).unwrap().set_len(256 << 20).unwrap();
+            fs::create_dir(&mounted).unwrap();
+            let run = |program: &str, words: &[&std::path::Path]| {
+                let output = Command::new(program).args(words).output().unwrap();
+                assert!(output.status.success(), "{program}: {output:?}");
+            };
+            run("mkfs.btrfs", &["-q".as_ref(), &image]);
+            run("mount", &["-o".as_ref(), "loop".as_ref(), &image, &mounted]);
+            Self(folder)
+        }
+    }
+
+    impl Drop for Btrfs {
+        fn drop(&mut self) {
+            let mounted = self.0.path().join("mounted");
+            assert!(Command::new("umount").arg(mounted).status().unwrap().success());
+        }
+    }
+
+    #[test]
+    #[ignore = "run by kept_1_12_a_file_that_is_only_mapped_is_found_on_btrfs, as another process"]
+    fn maps_a_file() {
+        let file = fs::File::options().read(true).write(true).open("region").unwrap();
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        // SAFETY: a new mapping where the kernel has room; nothing refers to it.
+        unsafe { mmap(std::ptr::null_mut(), 4096, protection, flags, &file, 0) }.unwrap();
+        drop(file);
+        fs::write("ready", "").unwrap();
+        std::thread::sleep(std::time::Duration::from_secs(60));
+    }
+
+    #[test]
+    fn kept_1_12_a_file_that_is_only_mapped_is_found_on_btrfs() {
+        let is_root = rustix::process::geteuid().is_root();
+        if skipped((!is_root).then_some("only root can mount a file system")) {
+            return;
+        }
+        let btrfs = Btrfs::mount();
+        let folder = btrfs.0.path().join("mounted");
+        fs::write(folder.join("region"), [1; 4096]).unwrap();
+        let number = |name: &str| {
+            let metadata = fs::metadata(folder.join(name)).unwrap();
+            FileNumber { device: metadata.dev(), inode: metadata.ino() }
+        };
+        let mapping = Command::new("/proc/self/exe")
+            .args(["--exact", "memory::writers::tests::maps_a_file", "--ignored"])
+            .current_dir(&folder)
+            .stdout(Stdio::null())
+            .spawn();
+        let mapping = Holder(mapping.unwrap());
+        for _ in 0..1000 {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            if folder.join("ready").exists() {
+                break;
+            }
+        }
+        let writers = writers_of(&[number("region")]).unwrap();
+        let others = writers_of(&[number("ready")]).unwrap();
+        let process = mapping.0.id();
+        drop(mapping);
+        assert_eq!((writers, others), (vec![process], vec![]));
     }
 
     #[test]

@@ -6,7 +6,6 @@ mod load;
 mod status;
 mod store;
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,13 +17,12 @@ use strongroom_base::units::counted;
 use strongroom_base::{Cancelled, SnapshotId};
 use strongroom_bucket::KeyRange;
 use strongroom_cluster::{
-    Acknowledgement, ClusterError, Epoch, FileName, NodeId, Outcome, Part, StoredPart, Task, Union,
+    Acknowledgement, ClusterError, Epoch, FileName, NodeId, Outcome, StoredPart, Task, Union,
 };
 use strongroom_ram::client::{Leniency, Run, RunCaller, RunLimits, run as run_client};
 use strongroom_ram::cut::StoredCut;
 use strongroom_ram::files::{ClusterNode, ControllerFile};
 use strongroom_ram::keeper::{KeepError, Keeper};
-use strongroom_repository::list_snapshots;
 
 use super::cluster_failed;
 use crate::commands::storing::PlainStoringArgs;
@@ -216,21 +214,11 @@ fn find_cut(
 }
 
 fn newest_cut(keeper: &Keeper, file: &FileName) -> Result<SnapshotId, CliError> {
-    find_newest_cut(keeper, file)?.ok_or_else(|| {
+    keeper.newest_cut(file).map_err(keep_failed)?.ok_or_else(|| {
         let message = format!("there is no snapshot of the file {file}");
         let hint = "`strongroom ram cluster store FILE` makes one";
         CliError::new(Exit::Failed, message, hint)
     })
-}
-
-fn find_newest_cut(keeper: &Keeper, file: &FileName) -> Result<Option<SnapshotId>, CliError> {
-    let listed = list_snapshots(&keeper.repository)?;
-    let domain = keeper.repository.secret.domain_name();
-    let path = format!("/{file}").into_bytes();
-    let cuts = listed.snapshots.iter().filter(|snapshot| {
-        snapshot.domain == domain && snapshot.paths == [path.as_slice()] && !snapshot.partial
-    });
-    Ok(cuts.max_by_key(|snapshot| snapshot.sequence).map(|snapshot| snapshot.id))
 }
 
 /// Asks all nodes what they have.
@@ -245,26 +233,6 @@ fn ask(
         Outcome::Status { answers, union } => Ok((answers, union)),
         _ => Ok(Default::default()),
     }
-}
-
-/// The parts of a cut, each with a node that `fits` says of an answer, and the snapshot to use.
-fn parts(
-    cut: &StoredCut,
-    answers: &[Acknowledgement],
-    fits: impl Fn(&Acknowledgement) -> Option<SnapshotId>,
-) -> (Vec<Part>, Vec<u32>) {
-    let mut found: BTreeMap<u32, Part> = BTreeMap::new();
-    for answer in answers {
-        let Some(bucket) = answer.bucket else { continue };
-        if let (true, Some(snapshot)) =
-            (cut.buckets.iter().any(|about| about.bucket == bucket.0), fits(answer))
-        {
-            found.entry(bucket.0).or_insert(Part { bucket, node: answer.node, snapshot });
-        }
-    }
-    let missing = cut.buckets.iter().map(|about| about.bucket);
-    let missing = missing.filter(|bucket| !found.contains_key(bucket)).collect();
-    (found.into_values().collect(), missing)
 }
 
 fn part_json(controller: &ControllerFile, stored: &StoredPart) -> Value {

@@ -6,9 +6,7 @@ use serde_json::json;
 use strongroom_cluster::{Acknowledgement, Cut, Outcome, State, Task};
 use strongroom_ram::client::Leniency;
 
-use super::{
-    CutArgs, NoCaller, ask, eviction_json, find_cut, keeper, parts, report_eviction, run_task,
-};
+use super::{CutArgs, NoCaller, ask, eviction_json, find_cut, keeper, report_eviction, run_task};
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
 
@@ -30,7 +28,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         let is_stored = answer.state == State::Stored && answer.epoch == cut.epoch;
         answer.snapshot.filter(|_| is_stored)
     };
-    let (parts, _) = parts(&cut, &answers, is_stored);
+    let (parts, _) = cut.parts(&answers, is_stored);
     if parts.is_empty() {
         let message = format!(
             "no node has a bucket of {file} that it stored for snapshot {}",

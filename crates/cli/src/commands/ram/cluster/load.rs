@@ -13,7 +13,7 @@ use strongroom_cluster::{
 use strongroom_ram::client::Leniency;
 use strongroom_ram::files::ControllerFile;
 
-use super::{CutArgs, NoCaller, ask, find_cut, keeper, name_of, parts, run_task};
+use super::{CutArgs, NoCaller, ask, find_cut, keeper, name_of, run_task};
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
 
@@ -38,7 +38,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         let is_filled = range.is_some() && *content == Content::Filled;
         (!is_filled || answer.state == State::Evicted).then_some(cut.snapshot)
     };
-    let (parts, missing) = parts(&cut, &answers, to_load);
+    let (parts, missing) = cut.parts(&answers, to_load);
     check(&controller, file, &answers, &parts, &missing)?;
     let wanted = Cut { epoch: cut.epoch, snapshot: cut.snapshot };
     let task = Task::Load { cut: wanted, parts: parts.clone() };

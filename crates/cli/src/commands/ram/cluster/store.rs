@@ -14,8 +14,7 @@ use strongroom_ram::files::ControllerFile;
 use strongroom_ram::keeper::Keeper;
 
 use super::{
-    FileArgs, LimitArgs, eviction_json, find_newest_cut, keeper, part_json, report_eviction,
-    run_task,
+    FileArgs, LimitArgs, eviction_json, keep_failed, keeper, part_json, report_eviction, run_task,
 };
 use crate::commands::storing::PlainStoringArgs;
 use crate::context::Context;
@@ -61,7 +60,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let watch = Stopwatch::start();
     let task = Task::Store { evicts: args.evict };
     // The first snapshot of a file replaces nothing.
-    let takes_empty = args.accept_empty || find_newest_cut(&keeper, file)?.is_none();
+    let takes_empty = args.accept_empty || !keeper.may_have_cut(file).map_err(keep_failed)?;
     let leniency = Leniency { without: args.without(&controller)?, takes_empty };
     let limits = (args.limits.limits(), leniency);
     let outcome = run_task(context, &controller, file, task, limits, &mut caller)?;
