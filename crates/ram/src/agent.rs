@@ -36,6 +36,7 @@ use strongroom_bucket::served::{Connection, Listener, ServedError};
 use strongroom_cluster::Command;
 use strongroom_source::memory::handed::Handed;
 
+use crate::counts::Counts;
 use crate::files::NodeFile;
 use crate::keeper::{BucketName, Keeper};
 use bucket::Bucket;
@@ -120,7 +121,9 @@ pub struct Agent {
     /// Numbers programs, jobs and questions to programs.
     numbers: u64,
     /// Jobs that have not ended.
-    jobs: usize,
+    jobs: Counts,
+    /// Areas that are open: those of buckets, and those of stores that wait or are carried out.
+    open_areas: Counts,
     watch: Stopwatch,
     /// What is logged of programs, which cause as many lines as they like.
     lines: Lines,
@@ -160,7 +163,8 @@ pub fn run(
         successors: Vec::new(),
         rounds,
         numbers: 0,
-        jobs: 0,
+        jobs: Counts::default(),
+        open_areas: Counts::default(),
         watch: Stopwatch::start(),
         lines: Lines::default(),
     };

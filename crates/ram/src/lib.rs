@@ -16,6 +16,7 @@
 pub mod about;
 pub mod agent;
 pub mod client;
+mod counts;
 pub mod cut;
 mod datagrams;
 pub mod files;

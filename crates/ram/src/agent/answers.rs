@@ -1,6 +1,8 @@
 //! What a program answers when it was asked to hold still, to look at what was loaded, or to free its
 //! memory. Answers to what was not asked are ignored.
 
+use std::sync::Arc;
+
 use strongroom_cluster::Content;
 
 use super::Agent;
@@ -25,7 +27,7 @@ impl Agent {
         }
         // It was let go by being asked to free its memory.
         bucket.quiesced = None;
-        bucket.areas.clear();
+        bucket.areas = Arc::default();
         bucket.range = None;
         // What is left of it concerns no memory that is there.
         let _ = bucket.torn.clear();

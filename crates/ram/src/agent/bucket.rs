@@ -7,28 +7,28 @@
 //! - A program that itself loads or evicts while a round asks it to hold still would wait for the
 //!   round, and the round for it: the round gives way.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use strongroom_base::SnapshotId;
 use strongroom_bucket::{KeyRange, ToProgram};
 use strongroom_cluster::{Content, Description, Epoch};
 
-use super::doing::{Doing, Next, Work};
+use super::doing::{Doing, Keys, Next, Work};
 use super::jobs::Look;
-use super::limits::{CALLS_MAX, WAITS_MAX};
+use super::limits::{CALLS_MAX, WAITING_AREAS_MAX, WAITS_MAX};
 use super::speaker::Speaker;
 use super::torn::Torn;
 use super::versions::Versions;
-use crate::about::{About, AreaText, RangeText, VersionText};
+use crate::about::{About, AreaText, RangeText};
 use crate::keeper::{Areas, BucketName};
 
 /// A bucket.
 pub struct Bucket {
     /// How its program is spoken to.
     pub speaker: Arc<Speaker>,
-    /// Its areas.
-    pub areas: Areas,
+    /// Its areas. Stores that wait have those that there were.
+    pub areas: Arc<Areas>,
     /// The keys that it holds.
     pub range: Option<KeyRange>,
     /// How many splits led to them.
@@ -64,7 +64,7 @@ impl Bucket {
     pub fn new(speaker: Arc<Speaker>, torn: Torn) -> Self {
         Self {
             speaker,
-            areas: Areas::new(),
+            areas: Arc::default(),
             range: None,
             split_version: 0,
             content: Content::Unknown,
@@ -102,44 +102,39 @@ impl Bucket {
         self.speaker.connection().peer().uid
     }
 
-    /// How many areas are open for it: those that it has, and those of stores that wait.
-    pub fn open_areas(&self) -> usize {
-        if self.waiting.is_empty() {
-            return self.areas.len();
-        }
-        let waiting = self.waiting.iter().filter_map(|(work, _)| work.areas());
-        let all = waiting.chain([&self.areas]).flat_map(Areas::values);
-        all.map(|area| Arc::as_ptr(&area.file)).collect::<BTreeSet<_>>().len()
-    }
-
     /// Whether its program asks for more than it could wait for.
     pub fn is_flooded(&self) -> bool {
         let calls = self.waiting.iter().filter(|(work, _)| !work.is_of_round()).count();
-        calls > CALLS_MAX || self.versions.waiting() + self.looks.len() > WAITS_MAX
+        calls > CALLS_MAX
+            || self.versions.waiting() + self.looks.len() > WAITS_MAX
+            || self.waiting_areas() > WAITING_AREAS_MAX
+    }
+
+    /// How many areas are kept for calls that wait. Stores one after the other of the same areas have
+    /// them in common.
+    fn waiting_areas(&self) -> usize {
+        let (mut count, mut before) = (0, &self.areas);
+        for (work, _) in &self.waiting {
+            match work {
+                Work::Version { areas, .. } if !Arc::ptr_eq(areas, before) => {
+                    count += areas.len();
+                    before = areas;
+                }
+                Work::Load { areas, .. } => count += areas.len(),
+                _ => {}
+            }
+        }
+        count
     }
 
     /// What is written beside some of its areas.
-    pub fn about(
-        &self,
-        name: &BucketName,
-        areas: &Areas,
-        epoch: Option<Epoch>,
-        version: Option<VersionText>,
-    ) -> About {
-        let areas = areas.iter().map(|(name, area)| AreaText {
-            name: name.clone(),
-            bytes: area.bytes,
-            base: area.base,
-        });
-        About {
-            file: name.file.clone(),
-            bucket: name.number,
-            range: self.range.as_ref().map(RangeText::of),
-            split_version: self.split_version,
-            epoch: epoch.map(|epoch| epoch.0),
-            version,
-            areas: areas.collect(),
-        }
+    pub fn about(&self, name: &BucketName, areas: &Areas, epoch: Option<Epoch>) -> About {
+        About { epoch: epoch.map(|epoch| epoch.0), ..about_of(name, areas, &self.keys()) }
+    }
+
+    /// Its keys now, and how many splits led to them.
+    pub fn keys(&self) -> Keys {
+        (self.range.clone(), self.split_version)
     }
 
     /// The areas of these names; all if there are none.
@@ -147,7 +142,7 @@ impl Bucket {
     /// # Errors
     ///
     /// One is not registered, or none is.
-    pub fn chosen(&self, names: &[String]) -> Result<Areas, String> {
+    pub fn chosen(&self, names: &[String]) -> Result<Arc<Areas>, String> {
         if self.areas.is_empty() {
             return Err("it has no areas: register one first".to_owned());
         }
@@ -158,7 +153,7 @@ impl Bucket {
             let area = self.areas.get(name).ok_or_else(|| format!("there is no area {name}"))?;
             Ok((name.clone(), area.clone()))
         };
-        names.iter().map(area).collect()
+        names.iter().map(area).collect::<Result<Areas, String>>().map(Arc::new)
     }
 
     /// Speaks to its program.
@@ -233,5 +228,23 @@ impl Bucket {
             doing.gate.end();
         }
         self.speaker.end();
+    }
+}
+
+/// What is written beside areas of a bucket that had these keys.
+pub fn about_of(name: &BucketName, areas: &Areas, (range, split_version): &Keys) -> About {
+    let areas = areas.iter().map(|(name, area)| AreaText {
+        name: name.clone(),
+        bytes: area.bytes,
+        base: area.base,
+    });
+    About {
+        file: name.file.clone(),
+        bucket: name.number,
+        range: range.as_ref().map(RangeText::of),
+        split_version: *split_version,
+        epoch: None,
+        version: None,
+        areas: areas.collect(),
     }
 }

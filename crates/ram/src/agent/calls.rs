@@ -10,6 +10,7 @@ use strongroom_bucket::served::Connection;
 use strongroom_cluster::{Content, Epoch};
 
 use super::Agent;
+use super::bucket::about_of;
 use super::doing::{Doing, Next, Work};
 use super::gate::Gate;
 use super::jobs::{Job, JobEvent};
@@ -50,12 +51,13 @@ impl Agent {
         bucket.begin(Doing::new(number, work.clone(), gate, is_copy));
         let (newest, areas) = (bucket.newest, bucket.areas.clone());
         match work {
-            Work::Version { areas, about, .. } => {
-                self.start(name, number, areas, |job| job.store_version(*about, newest));
+            Work::Version { areas, keys, version, .. } => {
+                let about = About { version: Some(version), ..about_of(name, &areas, &keys) };
+                self.start(name, number, areas, |job| job.store_version(about, newest));
             }
             Work::Evict { .. } => match bucket.chosen(&[]) {
                 Ok(areas) => {
-                    let about = bucket.about(name, &areas, None, None);
+                    let about = bucket.about(name, &areas, None);
                     self.start(name, number, areas, |job| job.store_evicted(about, now, newest));
                 }
                 Err(reason) => self.ended(name, number, Err(reason)),
@@ -77,7 +79,7 @@ impl Agent {
         &mut self,
         name: &BucketName,
         number: u64,
-        areas: Areas,
+        areas: Arc<Areas>,
         begin: impl FnOnce(Job) -> io::Result<()>,
     ) {
         let doing = self.buckets.get_mut(name).and_then(|bucket| bucket.doing(number));
@@ -93,21 +95,27 @@ impl Agent {
         &mut self,
         name: &BucketName,
         number: u64,
-        areas: Areas,
+        areas: Arc<Areas>,
         gate: Arc<Gate>,
         begin: impl FnOnce(Job) -> io::Result<()>,
     ) -> Result<(), String> {
-        if self.jobs >= JOBS_MAX {
-            return Err(format!("the agent is at work on {JOBS_MAX} others: try again later"));
-        }
-        let (keeper, events, bucket) = (self.keeper.clone(), self.events.clone(), name.clone());
         let Some(connection) = self.connection_of(name) else {
             return Err("its program ended".to_owned());
         };
-        begin(Job { keeper, bucket, areas, number, gate, connection, events })
-            .map_err(|error| format!("no thread could be started: {error}"))?;
-        self.jobs += 1;
-        Ok(())
+        let user = connection.peer().uid;
+        if self.jobs.all() >= JOBS_MAX {
+            return Err(format!("the agent is at work on {JOBS_MAX} others: try again later"));
+        }
+        if self.jobs.of(user) >= self.share_of(user, JOBS_MAX) {
+            return Err(format!(
+                "the agent is at work on as much for user {user} as one user may ask for: try again \
+                 later"
+            ));
+        }
+        let counted = self.jobs.count(user);
+        let (keeper, events, bucket) = (self.keeper.clone(), self.events.clone(), name.clone());
+        begin(Job { keeper, bucket, areas, number, gate, connection, events, counted })
+            .map_err(|error| format!("no thread could be started: {error}"))
     }
 
     fn connection_of(&self, name: &BucketName) -> Option<Arc<Connection>> {
@@ -141,9 +149,6 @@ impl Agent {
 
     /// A job has come further.
     pub(super) fn job(&mut self, name: &BucketName, number: u64, event: JobEvent) {
-        if event.is_last() {
-            self.jobs -= 1;
-        }
         let Some(bucket) = self.buckets.get_mut(name) else { return };
         if bucket.looking == Some(number) {
             bucket.looking = None;
@@ -220,7 +225,7 @@ impl Agent {
     pub(super) fn compare(&mut self, name: &BucketName, number: u64, stored: SnapshotId) {
         let Some(bucket) = self.buckets.get(name) else { return };
         let areas = bucket.areas.clone();
-        let about = bucket.about(name, &areas, None, None);
+        let about = bucket.about(name, &areas, None);
         self.start(name, number, areas, |job| job.compare(stored, about));
     }
 

@@ -3,11 +3,15 @@
 use std::sync::Arc;
 
 use strongroom_base::SnapshotId;
+use strongroom_bucket::KeyRange;
 use strongroom_cluster::Epoch;
 
 use super::gate::Gate;
 use crate::about::{About, VersionText};
 use crate::keeper::Areas;
+
+/// The keys of a bucket, and how many splits led to them.
+pub type Keys = (Option<KeyRange>, u64);
 
 /// What can be done with a bucket.
 #[derive(Debug, Clone)]
@@ -20,9 +24,9 @@ pub enum Work {
         version: VersionText,
         /// The areas, as they were when it was asked for: the program may have registered others since,
         /// which it never copied for this version.
-        areas: Areas,
-        /// What is written beside them.
-        about: Box<About>,
+        areas: Arc<Areas>,
+        /// The keys that the bucket had then.
+        keys: Keys,
     },
     /// Its program wants areas filled.
     Load {
@@ -60,7 +64,7 @@ pub struct Doing {
     /// Lets the job go on, or ends it.
     pub gate: Arc<Gate>,
     /// The areas that the job works on.
-    pub areas: Areas,
+    pub areas: Arc<Areas>,
     /// The areas are shadows that do not change until they are captured.
     pub is_copy: bool,
     /// Its program said that it holds still.
@@ -98,7 +102,7 @@ impl Doing {
             job,
             work,
             gate,
-            areas: Areas::new(),
+            areas: Arc::default(),
             is_copy,
             is_still: false,
             looking: None,
@@ -123,14 +127,6 @@ impl Doing {
 }
 
 impl Work {
-    /// The areas that it was given when it was asked for.
-    pub fn areas(&self) -> Option<&Areas> {
-        match self {
-            Self::Version { areas, .. } => Some(areas),
-            _ => None,
-        }
-    }
-
     /// Whether a round wants it, and not the program.
     pub fn is_of_round(&self) -> bool {
         matches!(self, Self::Round(_) | Self::HoldStill(_) | Self::RoundLoad { .. })

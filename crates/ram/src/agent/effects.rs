@@ -89,7 +89,7 @@ impl Agent {
     /// any more, so their program can go on before they are read.
     fn capture(&mut self, name: &BucketName, epoch: Epoch) -> Option<NodeInput> {
         let bucket = self.buckets.get_mut(name)?;
-        let about = bucket.about(name, &bucket.areas, Some(epoch), None);
+        let about = bucket.about(name, &bucket.areas, Some(epoch));
         let doing = bucket.round.as_ref().filter(|doing| doing.is_storing(epoch))?;
         if !are_same(&doing.areas, &bucket.areas) {
             let job = doing.job;

@@ -18,6 +18,7 @@ use super::Event;
 use super::gate::Gate;
 use super::torn::Torn;
 use crate::about::{About, AboutFile, VersionText};
+use crate::counts::Counted;
 use crate::keeper::{Areas, BucketName, KeepError, Keeper, Storing, are_zeros, version_label};
 use crate::loading::{Loading, Wanted};
 
@@ -42,13 +43,6 @@ pub enum JobEvent {
     Looked(ToProgram),
     /// It ended in a way that no code of ours foresees.
     Broke,
-}
-
-impl JobEvent {
-    /// Whether the job has ended by this. Each job reports one such event.
-    pub fn is_last(&self) -> bool {
-        !matches!(self, Self::Scanned | Self::Captured)
-    }
 }
 
 /// What a program asks of the repository.
@@ -78,7 +72,7 @@ pub struct Job {
     /// The bucket.
     pub bucket: BucketName,
     /// Its areas.
-    pub areas: Areas,
+    pub areas: Arc<Areas>,
     /// Its number.
     pub number: u64,
     /// Lets it go on, or ends it.
@@ -87,6 +81,8 @@ pub struct Job {
     pub connection: Arc<Connection>,
     /// Where it reports.
     pub(super) events: SyncSender<Event>,
+    /// It is one of its user's.
+    pub counted: Counted,
 }
 
 impl Job {
@@ -272,7 +268,11 @@ impl Job {
         let run = move || {
             // A job that ends without a report would leave its program stopped.
             let event = catch_unwind(AssertUnwindSafe(|| work(&self)));
-            self.report(event.unwrap_or(JobEvent::Broke));
+            let Self { bucket, number, events, counted, .. } = self;
+            // Once it is known to have ended, its user may begin another.
+            drop(counted);
+            // The agent may have ended.
+            let _ = events.send(Event::Job(bucket, number, event.unwrap_or(JobEvent::Broke)));
         };
         thread::Builder::new().name(name).spawn(run).map(drop)
     }

@@ -12,6 +12,8 @@ pub const EVENTS_MAX: usize = 256;
 pub const JOBS_MAX: usize = 512;
 /// Calls of a program that wait to be carried out.
 pub const CALLS_MAX: usize = 64;
+/// Areas that are kept for calls of a program that wait, beside those that it has.
+pub const WAITING_AREAS_MAX: usize = 4_096;
 /// Requests of a program that wait for a version, or for a look into the repository.
 pub const WAITS_MAX: usize = 1_024;
 /// Versions of which a bucket knows how they ended. The repository knows the others.

@@ -18,7 +18,7 @@ use super::speaker::Speaker;
 use super::users::file_of;
 use super::{Agent, Program, Taken};
 use crate::about::VersionText;
-use crate::keeper::{Area, BucketName};
+use crate::keeper::{Area, BucketName, Opened};
 
 impl Agent {
     /// A program says something.
@@ -38,7 +38,9 @@ impl Agent {
             }
             FromProgram::Forget { request, area } => {
                 let Some(bucket) = self.buckets.get_mut(&name) else { return };
-                bucket.areas.remove(&area);
+                if bucket.areas.contains_key(&area) {
+                    Arc::make_mut(&mut bucket.areas).remove(&area);
+                }
                 bucket.tell(ToProgram::Done { request });
             }
             FromProgram::Callbacks { has_callbacks } => {
@@ -72,9 +74,8 @@ impl Agent {
                 bucket.versions.begin(&version);
                 match bucket.chosen(&areas) {
                     Ok(areas) => {
-                        let about = bucket.about(name, &areas, None, Some(version.clone()));
-                        let about = Box::new(about);
-                        let work = Work::Version { request, version, areas, about };
+                        let keys = bucket.keys();
+                        let work = Work::Version { request, version, areas, keys };
                         self.enqueue(name, work, is_copy);
                     }
                     Err(reason) => {
@@ -157,16 +158,17 @@ impl Agent {
         // A message about an area comes with one, or it is not passed on.
         let Some(taken) = taken else { return };
         let Some(user) = self.buckets.get(name).map(Bucket::user) else { return };
-        let of_user = self.buckets.values().filter(|bucket| bucket.user() == user);
-        let areas_of_user = of_user.map(Bucket::open_areas).sum::<usize>();
-        let areas = self.buckets.values().map(Bucket::open_areas).sum::<usize>();
-        let areas_max = self.limits.areas;
-        let is_share_used = areas_of_user >= self.share_of(user, areas_max);
+        let (areas, areas_max) = (self.open_areas.all(), self.limits.areas);
+        let is_share_used = self.open_areas.of(user) >= self.share_of(user, areas_max);
         let Some(bucket) = self.buckets.get_mut(name) else { return };
         let is_new = !bucket.areas.contains_key(&area);
         let before = bucket.areas.get(&area).map_or(0, |area| area.bytes);
         // What is replaced stays open for the stores that have it.
-        let is_kept = bucket.areas.get(&area).is_none_or(|area| Arc::strong_count(&area.file) > 1);
+        let is_shared = Arc::strong_count(&bucket.areas) > 1;
+        let is_kept = bucket
+            .areas
+            .get(&area)
+            .is_none_or(|area| is_shared || Arc::strong_count(&area.file) > 1);
         let bytes_all = (bucket.bytes() - before).saturating_add(bytes);
         let refusal = if is_new && bucket.areas.len() >= AREAS_MAX {
             Some(format!("a bucket has {AREAS_MAX} areas at most"))
@@ -184,8 +186,9 @@ impl Agent {
         };
         let answer = match (refusal, taken.0) {
             (None, Ok(handed)) => {
-                let file = Arc::new(handed);
-                bucket.areas.insert(area, Area { file, bytes, base, is_private });
+                let file = Arc::new(Opened::new(handed, self.open_areas.count(user)));
+                let registered = Area { file, bytes, base, is_private };
+                Arc::make_mut(&mut bucket.areas).insert(area, registered);
                 if bucket.content == Content::Empty {
                     bucket.content = Content::Unknown;
                 }

@@ -127,3 +127,47 @@ fn number(line: &str) -> Option<FileNumber> {
     let (device, inode) = line.split_once(' ')?;
     Some(FileNumber { device: device.parse().ok()?, inode: inode.parse().ok()? })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use strongroom_source::memory::handed::Handed;
+
+    use super::*;
+    use crate::counts::Counts;
+    use crate::keeper::{Area, Opened};
+
+    fn areas(is_private: bool) -> Areas {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(10).unwrap();
+        let handed = Handed::take(file, 10).unwrap();
+        let file = Arc::new(Opened::new(handed, Counts::default().count(1)));
+        Areas::from([("data".to_owned(), Area { file, bytes: 10, base: None, is_private })])
+    }
+
+    #[test]
+    fn kept_1_12_what_is_torn_is_known_until_it_is_whole_or_the_machine_starts() {
+        let folder = tempfile::tempdir().unwrap();
+        let bucket = BucketName { file: "file".to_owned(), number: 3 };
+        let read = || Torn::read(Some(folder.path()), &bucket);
+        let (shared, other, private) = (areas(false), areas(false), areas(true));
+        assert!(!read().has(&shared));
+        read().with(&shared).unwrap().with(&private).unwrap().write().unwrap();
+        assert_eq!(
+            (read().has(&shared), read().has(&other), read().has(&private)),
+            (true, false, false)
+        );
+        let path = folder.path().join("file.bucket-3.loading");
+        let text = fs::read_to_string(&path).unwrap();
+        // Of an earlier start, nothing counts; of what cannot be read, everything.
+        fs::write(&path, format!("another{text}")).unwrap();
+        assert!(!read().has(&shared));
+        fs::write(&path, format!("{text}x")).unwrap();
+        assert!(read().has(&shared) && read().has(&other));
+        fs::write(&path, text).unwrap();
+        let mut torn = read();
+        torn.remove(&shared, &["data".to_owned()]).unwrap();
+        assert!(!torn.has(&shared) && !read().has(&shared) && !path.exists());
+    }
+}

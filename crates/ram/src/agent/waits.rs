@@ -10,7 +10,7 @@ use super::gate::Gate;
 use super::jobs::Look;
 use super::versions::Known;
 use crate::about::VersionText;
-use crate::keeper::{Areas, BucketName};
+use crate::keeper::BucketName;
 
 impl Agent {
     /// A version is committed, or will not be. Requests that wait for it are answered.
@@ -62,7 +62,7 @@ impl Agent {
         let Some(look) = bucket.looks.pop_front() else { return };
         bucket.looking = Some(number);
         let (Look::Wait { request, .. } | Look::Test { request, .. }) = look;
-        let (areas, gate) = (Areas::new(), Arc::new(Gate::default()));
+        let (areas, gate) = (Arc::default(), Arc::new(Gate::default()));
         let begun = self.begin_job(name, number, areas, gate, |job| job.look(look));
         if let Err(reason) = begun
             && let Some(bucket) = self.buckets.get_mut(name)

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use strongroom_base::Stopwatch;
-use strongroom_bucket::{FromProgram, PROTOCOL, ToProgram};
+use strongroom_bucket::{AREAS_MAX, FromProgram, PROTOCOL, ToProgram};
 use strongroom_cluster::{State, Verb};
 use strongroom_testkit::{Random, noise};
 
@@ -144,4 +144,73 @@ fn floods_of_datagrams_are_neither_logged_nor_kept() {
     assert!(lines < 50, "{lines} lines");
     controller.until(1, (1, 1), &Verb::Prepare, &[State::Ready]);
     controller.until(1, (1, 1), &Verb::Cut, &[State::Stored]);
+}
+
+/// Areas of one bucket, all of the same memory.
+fn with_areas(world: &World, number: u32, memory: &Memory) -> Raw {
+    let raw = Raw::greet(world, number);
+    for area in 0..AREAS_MAX {
+        assert_eq!(raw.register(&format!("{area:064}"), memory.0.as_fd(), 4_096), Ok(()));
+    }
+    raw
+}
+
+#[test]
+fn kept_1_12_stores_that_wait_make_no_area_of_others_slow() {
+    let world = World::new();
+    let _agent = world.agent();
+    let memory = Memory::new(&noise(1, 4_096));
+    let busy: Vec<Raw> = (2..10).map(|number| with_areas(&world, number, &memory)).collect();
+    let writing = world.place.writing.lock().unwrap();
+    for raw in &busy {
+        for version in 1..=60 {
+            raw.store(1, version, true);
+        }
+    }
+    for raw in &busy {
+        raw.settle();
+    }
+    let (other, start) = (Raw::greet(&world, 1), Stopwatch::start());
+    for area in 0..100 {
+        assert_eq!(other.register(&format!("{area}"), memory.0.as_fd(), 4_096), Ok(()));
+    }
+    let took = start.elapsed();
+    drop(busy);
+    drop(writing);
+    assert!(took < Duration::from_secs(1), "{took:?}");
+}
+
+#[test]
+fn kept_1_12_what_waits_for_a_program_is_bounded_by_its_length() {
+    let world = World::new();
+    let _agent = world.agent();
+    let memory = Memory::new(&noise(1, 4_096));
+    let raw = with_areas(&world, 1, &memory);
+    raw.store(1, 1, false);
+    raw.wait(2, 1);
+    raw.hear_until("stored", |it| *it == ToProgram::Done { request: 2 });
+    let test = FromProgram::Test { request: 3, name: "v".to_owned(), at_most: None };
+    for _ in 0..100 {
+        let _ = raw.try_say(&test, None);
+    }
+    // It reads none of the answers for a while.
+    std::thread::sleep(Duration::from_secs(6));
+    let mut found = 0;
+    while let Ok(Some(ToProgram::Found { .. })) = raw.hear_within(Duration::from_secs(2)) {
+        found += 1;
+    }
+    assert!(found < 40, "{found} answers of 57 kB each were kept");
+    // Names of areas are kept for each call that waits.
+    let raw = with_areas(&world, 2, &memory);
+    let writing = world.place.writing.lock().unwrap();
+    let areas: Vec<String> = (1..AREAS_MAX).map(|area| format!("{area:064}")).collect();
+    let said = (0..60).find(|version| {
+        let (name, areas) = ("v".to_owned(), areas.clone());
+        let (request, version, is_copy) = (1, *version, true);
+        let store = FromProgram::Store { request, name, version, is_copy, areas };
+        std::thread::sleep(Duration::from_millis(20));
+        raw.try_say(&store, None).is_err()
+    });
+    drop(writing);
+    assert!(said.is_some_and(|said| said < 30), "{said:?}");
 }

@@ -4,6 +4,8 @@ use std::fs::{self, File, Permissions};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create, open};
 use rustix::process::{Gid, Uid};
@@ -76,6 +78,39 @@ fn kept_1_10_what_a_program_may_not_read_is_read_for_none() {
         raw.wait(2, 1);
         raw.hear_until("stored", |it| *it == ToProgram::Done { request: 2 });
     });
+}
+
+/// As many looks into the repository as the agent can have at the same time, none of which ends.
+#[test]
+fn kept_1_12_one_user_takes_a_share_of_the_jobs() {
+    let Some(world) = world_for_all() else { return };
+    let _agent = world.agent_for_all();
+    let bucket = whole(&world, 1, &Memory::new(&noise(8, 10_000)));
+    bucket.store("v", 1).unwrap();
+    bucket.wait("v", 1).unwrap();
+    let stuck = Arc::new(Mutex::new(()));
+    let (released, reading) = (stuck.lock().unwrap(), stuck.clone());
+    world.place.on_read(Some(Arc::new(move || {
+        drop(reading.lock());
+        true
+    })));
+    let test = FromProgram::Test { request: 1, name: "v".to_owned(), at_most: None };
+    let refused = as_user(UNPRIVILEGED, || {
+        let raws: Vec<Raw> = (0..140).map(|number| Raw::greet(&world, number)).collect();
+        for raw in &raws {
+            raw.say(&test);
+        }
+        let refused = raws.iter().filter(|raw| {
+            let heard = raw.hear_within(Duration::from_millis(50));
+            matches!(heard, Ok(Some(ToProgram::Failed { reason, .. })) if reason.contains("one user"))
+        });
+        refused.count()
+    });
+    assert_eq!(refused, 140 - 128);
+    world.place.on_read(None);
+    drop(released);
+    bucket.store("v", 2).unwrap();
+    bucket.wait("v", 2).unwrap();
 }
 
 /// The agent may write to files to which the program may not.
