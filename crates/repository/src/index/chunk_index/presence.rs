@@ -1,0 +1,166 @@
+//! Where a chunk is, and whether it is there still: what an index says was true when it was made.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+
+use strongroom_arena::{ArenaStore, ListedArenas, SlotRef};
+use strongroom_backend::Backend;
+use strongroom_base::{Fingerprint, Location};
+
+use super::super::location::{is_of, key_of, unpack_location};
+use super::ChunkIndex;
+use crate::error::RepositoryError;
+
+impl ChunkIndex {
+    /// Where a chunk is, as far as the index can be read: if it is damaged, nothing is known, and
+    /// [`ChunkIndex::is_broken`] from then on. A base of it may be gone.
+    pub fn lookup(&self, fingerprint: &Fingerprint) -> Option<Location> {
+        let key = key_of(fingerprint);
+        let found = self.index.lookup(&key).unwrap_or_else(|_| {
+            self.broken.store(true, Ordering::Relaxed);
+            None
+        })?;
+        if !is_of(found, &key) {
+            self.broken.store(true, Ordering::Relaxed);
+            return None;
+        }
+        let (ordinal, slot) = unpack_location(found);
+        let arena = self.arenas.existing(ordinal)?.id;
+        (!self.orphans.contains(&(ordinal, slot))).then_some(Location { arena, slot })
+    }
+
+    /// Where a chunk is that a snapshot is about to name. The index is not believed for what can
+    /// have changed since it was made: an arena's first generation cannot, but the slots of a
+    /// rewritten one are compared with its summary.
+    pub fn find_known(
+        &self,
+        fingerprint: &Fingerprint,
+        store: &ArenaStore,
+    ) -> Result<Option<Location>, RepositoryError> {
+        let found = self.lookup(fingerprint).filter(|found| !self.excludes(*found));
+        let Some(found) = found else { return Ok(None) };
+        if !self.is_in_place(fingerprint, found, store)? {
+            if self.withheld.borrow().found.contains_key(&found.arena) {
+                return Ok(None);
+            }
+            self.broken.store(true, Ordering::Relaxed);
+            return Ok(None);
+        }
+        Ok(self.has_bases(found, store)?.then_some(found))
+    }
+
+    /// Where chunks are besides the place that the index knows: two backups at the same time may
+    /// both have stored a chunk. Reads every summary.
+    pub fn further_copies(
+        &self,
+        backend: &dyn Backend,
+        store: &ArenaStore,
+    ) -> Result<HashMap<Fingerprint, Vec<Location>>, RepositoryError> {
+        let mut copies: HashMap<Fingerprint, Vec<Location>> = HashMap::new();
+        for newest in ListedArenas::list(backend)?.newest() {
+            let id = newest.name.id;
+            // An arena is the union of its generations.
+            let arenas = match store.arenas(id) {
+                Err(error) if error.is_unreadable() || self.notes_withheld(id, &error) => continue,
+                other => other?,
+            };
+            for (slot, entry) in arenas.iter().flat_map(|arena| arena.slots()) {
+                let place = Location { arena: id, slot };
+                if entry.fingerprint == Fingerprint::ZERO
+                    || self.lookup(&entry.fingerprint) == Some(place)
+                {
+                    continue;
+                }
+                let places: &mut Vec<Location> = copies.entry(entry.fingerprint).or_default();
+                if !places.contains(&place) {
+                    places.push(place);
+                }
+            }
+        }
+        Ok(copies)
+    }
+
+    /// Whether a slot that once held the chunk of this name still holds it, in an arena that is
+    /// trusted, and can be read.
+    pub fn is_present(
+        &self,
+        fingerprint: &Fingerprint,
+        location: Location,
+        store: &ArenaStore,
+    ) -> Result<bool, RepositoryError> {
+        if !self.is_trusted(location.arena)
+            || self.is_withdrawn(location)
+            || self.excludes(location)
+        {
+            return Ok(false);
+        }
+        Ok(self.is_in_place(fingerprint, location, store)? && self.has_bases(location, store)?)
+    }
+
+    /// Whether the chunk of a reference still exists, also in an arena that is not trusted: what another
+    /// domain has stored for itself may be named for it again, and is no worse than its own snapshot. The
+    /// reference may be made up, so the summary is asked, also of an arena that was never rewritten; and of
+    /// another domain's, which `store` does not open.
+    pub fn is_there(
+        &self,
+        fingerprint: &Fingerprint,
+        location: Location,
+        store: &ArenaStore,
+    ) -> Result<bool, RepositoryError> {
+        if !self.exists(location.arena) || self.is_withdrawn(location) || self.excludes(location) {
+            return Ok(false);
+        }
+        let arena = match store.arena(location.arena) {
+            Ok(arena) => arena,
+            Err(error) if error.is_unreadable() => return Ok(false),
+            Err(error) if self.notes_withheld(location.arena, &error) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        };
+        let Some(slot) = arena.slot(location.slot) else { return Ok(false) };
+        if !fingerprint.names(location, &slot.fingerprint) {
+            return Ok(false);
+        }
+        if self.is_trusted(location.arena) {
+            return self.is_present(fingerprint, location, store);
+        }
+        for base in slot.bases {
+            if !self.is_whole_there(*base, store)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Whether a slot of an arena that exists still holds this chunk: for a rewritten one, its
+    /// summary says it.
+    fn is_in_place(
+        &self,
+        fingerprint: &Fingerprint,
+        place: Location,
+        store: &ArenaStore,
+    ) -> Result<bool, RepositoryError> {
+        self.is_slot(place, store, |slot| fingerprint.names(place, &slot.fingerprint))
+    }
+
+    /// Whether a slot of an arena that exists is as it was, if that is the arena's first generation;
+    /// for a rewritten one, `check` says it.
+    pub(super) fn is_slot(
+        &self,
+        place: Location,
+        store: &ArenaStore,
+        check: impl Fn(SlotRef<'_>) -> bool,
+    ) -> Result<bool, RepositoryError> {
+        let ordinal = self.arenas.find(place.arena);
+        match ordinal.and_then(|ordinal| self.arenas.existing(ordinal)) {
+            None => return Ok(false),
+            Some(covered) if covered.generation == 0 => return Ok(true),
+            Some(_) => {}
+        }
+        match store.arena(place.arena) {
+            Ok(arena) => Ok(arena.slot(place.slot).is_some_and(check)),
+            Err(error) if error.is_unreadable() => Ok(false),
+            Err(error) if self.notes_withheld(place.arena, &error) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
