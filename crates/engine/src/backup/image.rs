@@ -348,6 +348,9 @@ fn store_disks<'r>(
     let unchanged = disks.iter().zip(&gathered.maps).zip(&patched).map(|((disk, map), patched)| {
         let mut unchanged = unchanged(disk);
         if let Some(unchanged) = &mut unchanged {
+            if patched.has_failed() {
+                unchanged.keep_on_disk();
+            }
             let plan = Plan::new(map, disk.image.size());
             patched.set_released(unchanged.settle(plan, &*disk.image, writer)?);
         }

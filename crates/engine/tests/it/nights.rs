@@ -1,6 +1,7 @@
 //! Nights of disks that say what was written: only that is read, and what comes back is the disk.
 
 mod btrfs;
+mod unreadable;
 
 use std::fs;
 use std::io;
@@ -15,7 +16,7 @@ use strongroom_backend::{Backend, MemoryBackend, ObjectName};
 use strongroom_base::{Cancel, Silent, SnapshotId};
 use strongroom_disk::{Image, ReadAt};
 use strongroom_engine::{BackupOutcome, Changed, Disk, EngineError, MachineBackup, cat};
-use strongroom_repository::read_snapshot;
+use strongroom_repository::{Repository, read_snapshot};
 use strongroom_testkit::damage::names_in;
 use strongroom_testkit::tree::{grow, mutate};
 use strongroom_testkit::{Listener, Random, skipped};
@@ -37,6 +38,8 @@ struct Watched {
     released: Mutex<Vec<Range<u64>>>,
     /// It is lost once this much was read.
     breaks_at: Option<u64>,
+    /// It cannot be read here.
+    bad: Range<u64>,
     is_broken: AtomicBool,
 }
 
@@ -54,6 +57,9 @@ impl ReadAt for &'static Watched {
         if self.breaks_at.is_some_and(|at| read >= at) {
             self.is_broken.store(true, Ordering::Relaxed);
             return Err(io::Error::from_raw_os_error(22));
+        }
+        if offset < self.bad.end && self.bad.start < end {
+            return Err(io::Error::from_raw_os_error(5));
         }
         self.bytes.read_at(offset, buffer)
     }
@@ -94,11 +100,19 @@ fn try_night(
     changed: Option<Changed>,
     keep_free: bool,
 ) -> Result<Night, EngineError> {
-    let repository = world.open();
+    try_night_in(&world.open(), watched, changed, keep_free)
+}
+
+fn try_night_in(
+    repository: &Repository,
+    watched: Watched,
+    changed: Option<Changed>,
+    keep_free: bool,
+) -> Result<Night, EngineError> {
     let mut options = options(Path::new("/"));
     options.host = "vm1".to_owned();
     let stored = machine_options(keep_free);
-    let begun = MachineBackup::begin(&repository, &stored, &options, &Silent)?;
+    let begun = MachineBackup::begin(repository, &stored, &options, &Silent)?;
     // A test may forget a few megabytes.
     let watched: &'static Watched = Box::leak(Box::new(watched));
     let disk = Disk { changed, ..Disk::new("vda", Box::new(watched)) };

@@ -5,6 +5,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use strongroom_catalog::{ChunkRef, Recipe, RecipeCursor, RecipeReader};
@@ -37,6 +38,8 @@ pub struct Unchanged<'r> {
     holes_are_zeros: bool,
     /// Where chunks begin that are in the sample in any case.
     last: VecDeque<u64>,
+    /// Chunks that are kept are released.
+    releases_kept: bool,
 }
 
 impl<'r> Unchanged<'r> {
@@ -51,8 +54,15 @@ impl<'r> Unchanged<'r> {
         (day, holes_are_zeros): (u64, bool),
     ) -> Self {
         let (content, changed) = (content.clone(), changed.to_vec());
-        let mut unchanged =
-            Self { content, changed, reader, day, holes_are_zeros, last: VecDeque::new() };
+        let mut unchanged = Self {
+            content,
+            changed,
+            reader,
+            day,
+            holes_are_zeros,
+            last: VecDeque::new(),
+            releases_kept: true,
+        };
         unchanged.tidy();
         unchanged
     }
@@ -70,8 +80,16 @@ impl<'r> Unchanged<'r> {
         self.changed = joined;
     }
 
+    /// Has the disk keep everything of chunks that are kept: the parent could not be read, and file
+    /// systems read some of them again.
+    pub fn keep_on_disk(&mut self) {
+        self.releases_kept = false;
+    }
+
     /// Finds which chunks of a plan exist no more: they are read like what was written. Then says
-    /// what of the disk is not going to be read, and returns it, in ascending order.
+    /// what of the disk is not going to be read, and returns it, in ascending order. The rest of a
+    /// chunk that was written in part is not released, although the parent should have it: that shows
+    /// only when the parent is read, and a part that was released is lost.
     ///
     /// # Errors
     ///
@@ -87,7 +105,6 @@ impl<'r> Unchanged<'r> {
             Some(last) if last.end == range.start => last.end = range.end,
             _ => unread.push(range),
         };
-        let mut chunks = self.chunks();
         let mut last = VecDeque::<(ChunkRef, Range<u64>)>::new();
         let mut note_last = |chunk: ChunkRef, range: Range<u64>| {
             if last.back().is_none_or(|(before, _)| before.fingerprint != chunk.fingerprint) {
@@ -103,14 +120,12 @@ impl<'r> Unchanged<'r> {
                 Content::Kept { chunk, .. } if !writer.is_present(&chunk)? => missing.push(range),
                 Content::Kept { chunk, is_sampled } => {
                     note_last(chunk, range.clone());
-                    if !is_sampled {
+                    if !is_sampled && self.releases_kept {
                         release(range);
                     }
                 }
                 Content::Zeros => release(range),
-                Content::File(..) | Content::Other => {
-                    self.each_in_parent(&mut chunks, range, &mut release);
-                }
+                Content::File(..) | Content::Other => {}
             }
         }
         last.iter().for_each(|(_, range)| take_out(&mut unread, range));
@@ -129,25 +144,6 @@ impl<'r> Unchanged<'r> {
             let end = end.min(range.end);
             if is_unchanged {
                 give(at..end);
-            }
-            at = end;
-        }
-    }
-
-    /// Gives the parts of a range that were not written, and that the parent has: of its holes the
-    /// disk itself is asked.
-    fn each_in_parent(
-        &self,
-        chunks: &mut Chunks<'_>,
-        range: Range<u64>,
-        give: &mut dyn FnMut(Range<u64>),
-    ) {
-        let mut at = range.start;
-        while at < range.end {
-            let Some((offset, chunk)) = chunks.behind(at) else { return };
-            let end = (offset + chunk.stream_bytes).min(range.end);
-            if !chunk.is_hole() {
-                self.each_unchanged(offset.max(at)..end, give);
             }
             at = end;
         }
@@ -303,6 +299,8 @@ pub struct Patched<'p> {
     unchanged: Option<Unchanged<'p>>,
     /// What the disk gives no more, in ascending order.
     released: OnceLock<Vec<Range<u64>>>,
+    /// A part of the parent could not be read.
+    has_failed: AtomicBool,
     /// Chunks that were read last, the latest at the end.
     // A plain mutex: held to copy a few kilobytes.
     chunks: Mutex<Vec<(u64, Vec<u8>)>>,
@@ -311,10 +309,16 @@ pub struct Patched<'p> {
 impl<'p> Patched<'p> {
     /// Over a disk.
     pub fn new(image: &'p dyn Image, unchanged: Option<Unchanged<'p>>) -> Self {
-        Self { image, unchanged, released: OnceLock::new(), chunks: Mutex::new(Vec::new()) }
+        let (released, chunks) = (OnceLock::new(), Mutex::new(Vec::new()));
+        Self { image, unchanged, released, has_failed: AtomicBool::new(false), chunks }
     }
 
-    /// Says what the disk gives no more: what nothing needs, and what the parent has.
+    /// Whether a part of the parent could not be read so far, which the disk was read for instead.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
+    }
+
+    /// Says what the disk gives no more: what nothing needs, and chunks of the parent that are kept.
     pub fn set_released(&self, released: Vec<Range<u64>>) {
         self.released.get_or_init(|| released);
     }
@@ -405,8 +409,9 @@ impl ReadAt for Patched<'_> {
                     self.read_needed(at, &mut part[..count])?;
                     count
                 }
-                // The parent should have it: it may have been released for that.
+                // The disk still has it: it was released only if all before could be read.
                 Some(FromParent::Nothing) => {
+                    self.has_failed.store(true, Ordering::Relaxed);
                     self.image.read_at(at, part)?;
                     count
                 }
