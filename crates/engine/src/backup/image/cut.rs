@@ -67,6 +67,13 @@ pub enum Cut {
         /// Why.
         why: String,
     },
+    /// A part of the sample that cannot be read. The parent's chunk is kept.
+    Unsampled {
+        /// The part.
+        range: Range<u64>,
+        /// Why.
+        why: String,
+    },
 }
 
 /// What a thread needs to read.
@@ -216,8 +223,11 @@ impl Hand<'_, '_> {
                         return self.give(Cut::Denied { range: segment.range() }, 0);
                     }
                 }
-                // What cannot be read now was read before.
-                Err(_) => self.check_disk()?,
+                Err(error) => {
+                    self.check_disk()?;
+                    let (range, why) = (segment.range(), error.to_string());
+                    self.give(Cut::Unsampled { range, why }, 0)?;
+                }
             }
         }
         self.give(Cut::Kept(chunk), 0)

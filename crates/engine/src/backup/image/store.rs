@@ -146,6 +146,16 @@ impl Stream<'_, '_, '_, '_> {
                 self.tally.problem(&self.path, &message);
                 Ok(())
             }
+            Cut::Unsampled { range, why } => {
+                let bytes = range.end - range.start;
+                let message = format!(
+                    "{bytes} bytes from byte {} on cannot be read any more, and were stored as in the \
+                     snapshot before: {why}",
+                    range.start
+                );
+                self.tally.problem(&self.path, &message);
+                Ok(())
+            }
         }
     }
 

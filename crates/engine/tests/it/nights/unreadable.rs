@@ -1,5 +1,5 @@
-//! Nights in which the parent cannot be read in part: no zeros take the place of what the disk still
-//! has.
+//! Nights in which the disk or the parent cannot be read in part: no zeros take the place of what the
+//! disk still has, and what was stored as zeros is not believed the next night.
 
 use strongroom_testkit::RefusingBackend;
 
@@ -53,4 +53,40 @@ fn files_are_listed_although_the_parent_gives_nothing() {
     let next = try_night_in(&without_data(&world), watched, changed, false).unwrap();
     assert_eq!(next.outcome.snapshot.stats.problems, 0);
     restored_files(&world, &next.outcome).assert_same(&machine.files(), "the night's files");
+}
+
+#[test]
+fn zeros_in_place_of_what_could_not_be_read_are_read_again() {
+    let world = World::bare(112);
+    let bytes = Random::new(112).noise(40 << 20);
+    let bad = 5 << 20..(5 << 20) + 4096;
+    let watched = |bad: Range<u64>| Watched { bytes: bytes.clone(), bad, ..Watched::default() };
+    let first = try_night(&world, watched(bad.clone()), None, false).unwrap().outcome.snapshot;
+    assert_eq!(first.stats.problems, 1);
+    let nothing = |since| Some(Changed { since, ranges: Vec::new() });
+    // As long as it cannot be read, each night says so.
+    let second = try_night(&world, watched(bad), nothing(first.id), false).unwrap();
+    let second = second.outcome.snapshot;
+    assert_eq!(second.stats.problems, 1);
+    let third = try_night(&world, watched(0..0), nothing(second.id), false).unwrap().outcome;
+    assert_eq!(third.snapshot.stats.problems, 0);
+    assert!(restored(&world, &third) == bytes);
+    // Now the notes of the writes are believed again.
+    let fourth = try_night(&world, watched(0..0), nothing(third.snapshot.id), false).unwrap();
+    assert!(fourth.read < 20 << 20, "{} read", fourth.read);
+}
+
+/// The sample finds a part that cannot be read: what the parent has of it is kept, and named.
+#[test]
+fn a_sample_that_cannot_be_read_is_a_problem() {
+    let world = World::bare(113);
+    let bytes = Random::new(113).noise(52 << 20);
+    let first = night(&world, &bytes, None, false).outcome.snapshot;
+    let day = (first.started.0.div_euclid(86_400_000_000_000) % 50) as u64;
+    let at = day * (1 << 20) + 500_000;
+    let watched = Watched { bytes: bytes.clone(), bad: at..at + 4096, ..Watched::default() };
+    let nothing = Some(Changed { since: first.id, ranges: Vec::new() });
+    let next = try_night(&world, watched, nothing, false).unwrap().outcome;
+    assert_eq!(next.snapshot.stats.problems, 1);
+    assert!(restored(&world, &next) == bytes, "the parent has it");
 }
