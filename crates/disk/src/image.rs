@@ -3,6 +3,7 @@
 //! [`open_image`] recognises the format. Any bytes are an image: nothing here panics, hangs, or takes
 //! more memory than constants allow, and files that an image refers to are followed within bounds.
 
+mod at_rest;
 mod blocks;
 mod caches;
 mod chain;
@@ -25,8 +26,9 @@ use rustix::fs::SeekFrom;
 
 use crate::read::ReadAt;
 
+pub use at_rest::AtRest;
 pub use error::ImageError;
-pub use format::{Format, UnknownFormat};
+pub use format::{Format, UnknownFormat, container_of};
 pub use in_use::is_in_use;
 pub use open::{ImageOptions, OpenedImage, image_over, open_image};
 pub use qcow2::{Bitmap, DirtyRanges, Qcow2, Qcow2Writer};

@@ -99,8 +99,8 @@ pub use file_system::{
 pub use finding::Finding;
 pub use free::FreeMap;
 pub use image::{
-    Bitmap, DirtyRanges, Format, Image, ImageError, ImageOptions, OpenedImage, Qcow2, Qcow2Writer,
-    RawImage, UnknownFormat, image_over, is_in_use, open_image,
+    AtRest, Bitmap, DirtyRanges, Format, Image, ImageError, ImageOptions, OpenedImage, Qcow2,
+    Qcow2Writer, RawImage, UnknownFormat, container_of, image_over, is_in_use, open_image,
 };
 pub use layout::{Layout, volumes};
 pub use ntfs::Ntfs;

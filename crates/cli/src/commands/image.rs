@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Subcommand;
-use strongroom_disk::{Format, ImageOptions, OpenedImage, UnknownFormat, open_image};
+use strongroom_disk::{AtRest, Format, ImageOptions, OpenedImage, UnknownFormat, open_image};
 use strongroom_engine::Disk;
 
 use crate::context::Context;
@@ -127,6 +127,7 @@ impl ImagesArgs {
         let OpenedImage { image, format } =
             open_image(&path, ImageOptions { format, ..ImageOptions::default() })
                 .map_err(|error| CliError::new(Exit::Failed, error.to_string(), HINT))?;
+        let image = Box::new(AtRest::new(image, &path));
         Ok(OpenedDisk { disk: Disk::new(name, image), path, format })
     }
 }

@@ -161,6 +161,14 @@ fn a_night_reads_what_was_written_and_a_lost_bitmap_costs_reading_alone() {
     let image = guest.folder.join("vda.qcow2").display().to_string();
     let image = format!("vda={image}");
     world.run(["image", "backup", "vm1", &image]).exits(1).warns("machine backup");
+    // Nor is it written over.
+    let own = guest.folder.join("vda.qcow2");
+    let before = fs::read(&own).unwrap();
+    for target in [own.as_path(), &linked_to(&own)] {
+        let over = ["image", "restore", "latest", target.to_str().unwrap(), "--overwrite"];
+        world.run(over).exits(1).warns("a machine runs from it");
+    }
+    assert!(fs::read(&own).unwrap() == before);
     guest.write(700 << 10, 10 << 10, 6);
     guest.ask("quit", json!({}));
     guest.child.wait().unwrap();
@@ -169,6 +177,13 @@ fn a_night_reads_what_was_written_and_a_lost_bitmap_costs_reading_alone() {
     world.run(["image", "restore", "latest", out.to_str().unwrap()]).exits(0);
     let bytes = fs::read(&out).unwrap();
     assert!(bytes[700 << 10..710 << 10].iter().all(|found| *found == 6));
+}
+
+/// Another name of a file.
+fn linked_to(file: &std::path::Path) -> PathBuf {
+    let link = file.with_extension("link");
+    std::os::unix::fs::symlink(file, &link).unwrap();
+    link
 }
 
 #[test]

@@ -123,6 +123,10 @@ fn images_in_qcow2_are_read_and_made() {
     tool("qemu-img", &["compare", "-q", &out, &raw]);
     let again = ["image", "restore", "latest", &out, "--format", "qcow2", "--overwrite"];
     world.run(again).exits(1).warns("new file");
+    let before = fs::read(&qcow2).unwrap();
+    let over = world.run(["image", "restore", "latest", &qcow2, "--overwrite"]);
+    over.exits(1).warns("an image in qcow2").warns("new file");
+    assert!(fs::read(&qcow2).unwrap() == before, "it is as it was");
     // As it is, if that is what is said.
     world.run(["image", "show", &qcow2, "--format", "raw"]).exits(0).says("disk (raw)");
     world.run(["image", "show", &raw, "--format", "qcow2"]).exits(1).warns("real format");

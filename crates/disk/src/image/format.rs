@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::RawImage;
 use crate::fields::{le32, part};
 use crate::read::ReadAt;
 
@@ -73,7 +74,22 @@ impl FromStr for Format {
     }
 }
 
+/// The format of the image that a file or a device contains, if it contains one whose bytes are not
+/// those of a disk. LUKS is not named: a disk can begin so as well.
+///
+/// # Errors
+///
+/// It cannot be read.
+pub fn container_of(path: &std::path::Path) -> std::io::Result<Option<&'static str>> {
+    Ok(match recognize(&RawImage::open(path)?)? {
+        Recognized::Known(Format::Raw) | Recognized::Foreign(LUKS) => None,
+        Recognized::Known(format) => Some(format.name()),
+        Recognized::Foreign(name) => Some(name),
+    })
+}
+
 const SECTOR: usize = 512;
+const LUKS: &str = "LUKS";
 
 /// What the bytes of a file say. Anything else is raw.
 pub(super) fn recognize(file: &dyn ReadAt) -> std::io::Result<Recognized> {
@@ -97,7 +113,7 @@ pub(super) fn recognize(file: &dyn ReadAt) -> std::io::Result<Recognized> {
     } else if begins(b"WithoutFreeSpace") || begins(b"WithouFreSpacExt") {
         Foreign("Parallels")
     } else if begins(b"LUKS\xba\xbe") {
-        Foreign("LUKS")
+        Foreign(LUKS)
     } else if begins(b"Bochs Virtual HD Image\0") {
         Foreign("Bochs")
     } else if le32(&head, 64) == 0xbeda_107f {
@@ -149,6 +165,21 @@ mod tests {
         }
         for bytes in [0, 1, 511, 512] {
             assert_eq!(recognize(&vec![0; bytes]).unwrap(), Recognized::Known(Format::Raw));
+        }
+    }
+
+    #[test]
+    fn what_contains_a_disk_is_named_and_a_disk_is_not() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for (bytes, container) in [
+            (&b"QFI\xfb\0\0\0\x03"[..], Some("qcow2")),
+            (b"QED\0", Some("QED")),
+            (b"LUKS\xba\xbe", None),
+            (b"\xeb\x63\x90", None),
+            (b"", None),
+        ] {
+            std::fs::write(file.path(), bytes).unwrap();
+            assert_eq!(container_of(file.path()).unwrap(), container);
         }
     }
 

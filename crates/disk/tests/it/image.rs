@@ -5,6 +5,7 @@ mod bitmaps;
 mod chains;
 mod foreign;
 mod hostile;
+mod in_use;
 mod qcow2;
 mod writer;
 

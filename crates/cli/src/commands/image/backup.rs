@@ -47,6 +47,10 @@ pub struct Args {
     storing: StoringArgs,
 }
 
+/// What to do about an image that a machine writes to.
+const IN_USE: &str =
+    "store the machine while it runs with `strongroom machine backup`, or shut it down";
+
 /// Stores them.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let stored = MachineOptions {
@@ -93,6 +97,12 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     }
     drop(monitor);
     shown.finish();
+    let outcome = outcome.map_err(|error| match error {
+        EngineError::DiskBroken { .. } => {
+            CliError::new(Exit::Failed, format!("{error}; no snapshot was made"), IN_USE)
+        }
+        error => error.into(),
+    });
     args.storing.report(context, &outcome?, shown.elapsed(), Value::Null)
 }
 
@@ -100,8 +110,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
 fn check_at_rest(disks: &[OpenedDisk]) -> Result<(), CliError> {
     let Some(used) = disks.iter().find(|disk| is_in_use(&disk.path)) else { return Ok(()) };
     let message = format!("the image {} is in use: QEMU writes to it", printable(&used.path));
-    let hint = "store the machine while it runs with `strongroom machine backup`, or shut it down";
-    Err(CliError::new(Exit::Failed, message, hint))
+    Err(CliError::new(Exit::Failed, message, IN_USE))
 }
 
 /// What a bitmap in an image says of what was written; none if there is no bitmap that can be

@@ -11,7 +11,7 @@ use serde_json::json;
 use strongroom_base::units::{bytes_text, duration_text};
 use strongroom_base::{Cancel, Monitor};
 use strongroom_catalog::Snapshot;
-use strongroom_disk::{Format, Qcow2Writer};
+use strongroom_disk::{Format, Qcow2Writer, container_of, is_in_use};
 use strongroom_engine::{DiskOutcome, EngineError, disks_of, read_disk, restore_disk};
 use strongroom_repository::{Repository, StoredDisk};
 
@@ -58,6 +58,11 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         Ok(outcome) => outcome,
         Err(error) => return Err(target.give_up(error.into())),
     };
+    if is_in_use(&args.target) {
+        let message = format!("a machine was started from {} meanwhile", printable(&args.target));
+        let hint = "shut it down and restore again: it has read a mixture, and written to it";
+        return Err(CliError::new(Exit::Failed, message, hint));
+    }
     context.terminal.json(&json!({
         "event": "summary",
         "snapshot": snapshot.id.to_string(),
@@ -136,10 +141,18 @@ impl<'p> Target<'p> {
                 if !kind.is_file() && !kind.is_block_device() {
                     return failed("it is neither a file nor a block device", "name another");
                 }
+                if is_in_use(path) {
+                    return failed("a machine runs from it", "shut the machine down first");
+                }
                 let has_content = kind.is_block_device() || metadata.len() > 0;
                 if format == Format::Qcow2 && has_content {
-                    let hint = "name a new file, or restore to --format raw";
+                    let hint = "name a new file, or remove this one first";
                     return failed("an image in qcow2 is made in a new file", hint);
+                }
+                // Where QEMU looks for an image in this format would be the bytes of the disk.
+                if let Some(container) = container_of(path).map_err(cannot)? {
+                    let why = format!("it is an image in {container}, and --format is raw");
+                    return failed(&why, "name a new file, or remove this one first");
                 }
                 if has_content && !overwrite {
                     let hint = "name a new file, or write over it with --overwrite";
