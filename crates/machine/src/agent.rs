@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::qmp::{Deadline, FrameError, Frames};
-pub use freezer::{Freezer, Thaw};
+pub use freezer::{Freezer, PATIENCE, Thaw};
 
 /// What the agent puts in front of its answer to `guest-sync-delimited`. JSON cannot contain it.
 const SENTINEL: u8 = 0xff;

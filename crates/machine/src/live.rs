@@ -60,8 +60,6 @@ use watch::Watch;
 
 /// How long a monitor may take to greet.
 pub const GREETING_LIMIT: Duration = Duration::from_secs(10);
-/// How long the end of a backup waits for a guest that does not thaw.
-const THAW_LIMIT: Duration = Duration::from_secs(30);
 
 /// A machine that runs, however it is reached.
 pub trait RunningMachine: Sync {

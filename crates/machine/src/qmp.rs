@@ -120,6 +120,11 @@ impl QmpError {
         }
     }
 
+    /// True if QEMU did not answer in time, and may carry out the command yet.
+    pub fn is_late(&self) -> bool {
+        matches!(self, Self::Unanswered { error: Unanswered::TimedOut(_), .. })
+    }
+
     /// True if QEMU answered, and refused.
     pub fn is_refused(&self) -> bool {
         matches!(self, Self::Refused { .. })

@@ -13,7 +13,7 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// How often an agent that hangs is asked again.
 const AGAIN: Duration = Duration::from_secs(1);
 /// How long it is asked.
-const PATIENCE: Duration = Duration::from_secs(600);
+pub const PATIENCE: Duration = Duration::from_secs(600);
 
 /// A guest that is being frozen, is frozen, or is being thawed. Dropping it thaws, too, as long as the
 /// process runs.
@@ -26,8 +26,10 @@ pub struct Freezer {
 pub enum Thaw {
     /// The guest's file systems can be written.
     Thawed,
-    /// The agent has not answered yet. The guest may be frozen.
-    Unknown(AgentError),
+    /// The agent has not answered yet. The guest may be frozen, and the thread goes on.
+    Unknown,
+    /// The thread has ended without an answer. The guest may be frozen.
+    GivenUp(AgentError),
 }
 
 #[derive(Default)]
@@ -45,6 +47,8 @@ struct State {
     is_thaw_wanted: bool,
     /// The guest is thawed for certain, or was not touched.
     is_thawed: bool,
+    /// The thread asks no more.
+    has_given_up: bool,
     /// What the agent said to thawing last.
     trouble: Option<AgentError>,
 }
@@ -77,11 +81,14 @@ impl Freezer {
     /// Thaws the guest, and waits for that. The thread goes on if it is not thawed in time.
     pub fn thaw(&self, limit: Duration) -> Thaw {
         self.shared.want_thaw();
-        let state = self.shared.wait(limit, &|state| state.is_thawed);
+        let state = self.shared.wait(limit, &|state| state.is_thawed || state.has_given_up);
         if state.is_thawed {
             return Thaw::Thawed;
         }
-        Thaw::Unknown(state.trouble.clone().unwrap_or(AgentError::TimedOut(limit)))
+        if !state.has_given_up {
+            return Thaw::Unknown;
+        }
+        Thaw::GivenUp(state.trouble.clone().unwrap_or(AgentError::TimedOut(limit)))
     }
 }
 
@@ -178,6 +185,7 @@ impl Thread {
             }
             std::thread::sleep(AGAIN);
         }
+        self.shared.change(|state| state.has_given_up = true);
     }
 
     fn thaw_once(&self, agent: &mut Option<Agent>) -> Result<(), AgentError> {

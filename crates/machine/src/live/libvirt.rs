@@ -14,6 +14,7 @@ mod requests;
 mod thawing;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ use super::reader::{Nbd, Reach, Reader};
 use super::recent::Recent;
 use super::started::IOTHREAD_SAFE;
 use super::store::{self, Store};
-use super::undo::Undone;
+use super::undo::{Undone, patiently};
 use super::watch::{Watch, Watched};
 use super::{
     Consistency, GiveBack, LiveDisk, LiveDisks, Night, Reached, RunningMachine, ShownDisk,
@@ -224,6 +225,7 @@ impl RunningMachine for LibvirtMachine {
             set: night.set.to_owned(),
             checkpoint: checkpoint_name(night.set, night.snapshot),
             thawing: Mutex::new(None),
+            is_freeze_late: AtomicBool::new(false),
         };
         match self.begin(&undoing, intent, &disks, night, store) {
             Ok(mut live) => {
@@ -249,6 +251,8 @@ impl LibvirtMachine {
     ) -> Result<LiveDisks, MachineError> {
         let since = self.parent_of(disks, night)?;
         let frozen = self.freeze(night);
+        let is_late = matches!(frozen, Err(MachineError::Agent(AgentError::TimedOut(_))));
+        undoing.is_freeze_late.store(is_late, Ordering::Relaxed);
         if matches!(frozen, Err(MachineError::Agent(AgentError::AlreadyFrozen))) {
             // Who froze the guest has it go on.
             intent.is_freezing = false;
@@ -437,6 +441,8 @@ struct LibvirtUndoing {
     checkpoint: String,
     // A plain mutex: taken at the beginning and at the end.
     thawing: Mutex<Option<Thawing>>,
+    /// There is no backup because the agent did not freeze in time: it may do it yet.
+    is_freeze_late: AtomicBool,
 }
 
 impl GiveBack for LibvirtUndoing {
@@ -447,7 +453,11 @@ impl GiveBack for LibvirtUndoing {
         {
             self.state.write(&LibvirtIntent { is_freezing: false, ..intent })?;
         }
-        undo_by(&self.connection, &self.state)?;
+        let is_patient = self.is_freeze_late.load(Ordering::Relaxed);
+        let is_late =
+            |error: &MachineError| is_patient && matches!(error, MachineError::NotThawed(_));
+        // Its first attempt waits behind the freeze, and may end before it.
+        patiently(&mut || undo_by(&self.connection, &self.state), &is_late)?;
         let kept = is_committed.then_some(self.checkpoint.as_str());
         match is_committed {
             true => self.connection.remove_checkpoints(&self.set, kept),

@@ -1,16 +1,23 @@
 //! Undoing: by the run itself, and by a later process after the run has died.
 
 use std::path::Path;
+use std::time::Duration;
 
-use super::{GREETING_LIMIT, Machine, THAW_LIMIT, Undoing, store};
-use crate::agent::{AgentError, Thaw, thaw_if_frozen};
+use strongroom_base::Stopwatch;
+
+use super::{GREETING_LIMIT, Machine, Undoing, store};
+use crate::agent::{AgentError, PATIENCE, Thaw, thaw_if_frozen};
 use crate::error::MachineError;
 use crate::intent::{Intent, StateFolder};
 use crate::qmp::{Qmp, QmpError};
 use crate::remains;
 
 /// How long the agent may take for an answer.
-const AGENT_LIMIT: std::time::Duration = std::time::Duration::from_secs(10);
+const AGENT_LIMIT: Duration = Duration::from_secs(10);
+/// How often it is asked whether QEMU is still there, while a guest does not thaw.
+const THAW_TICK: Duration = Duration::from_secs(5);
+/// How long it is between two attempts.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// What was undone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -73,12 +80,11 @@ fn undo_by(
     let mut thaw = Ok(false);
     match qmp {
         Some(qmp) => {
-            // What keeps the guest from working goes first.
-            if let Some(intent) = intent {
-                undone.is_resumed = end_pause(qmp, intent)?;
-            }
+            // What keeps the guest from working goes first, both even if one of them fails.
+            let ended = intent.map_or(Ok(false), |intent| end_pause(qmp, intent));
             let agents = [intent.and_then(|intent| intent.agent.as_deref()), agent];
             thaw = thaw_all(&agents);
+            undone.is_resumed = ended?;
             if let Some(intent) = intent {
                 check_store(intent)?;
             }
@@ -118,16 +124,33 @@ fn check_store(intent: &Intent) -> Result<(), MachineError> {
 }
 
 fn thaw_all(agents: &[Option<&Path>]) -> Result<bool, AgentError> {
-    let mut is_thawed = false;
+    let (mut is_thawed, mut failed) = (false, Ok(()));
     for socket in agents.iter().flatten() {
         match thaw_if_frozen(socket, AGENT_LIMIT) {
             Ok(was_frozen) => is_thawed |= was_frozen,
             // Without its socket, the machine has no agent any more.
             Err(AgentError::Connect { .. }) => {}
-            Err(error) => return Err(error),
+            Err(error) => failed = failed.and(Err(error)),
         }
     }
-    Ok(is_thawed)
+    failed.map(|()| is_thawed)
+}
+
+/// Tries again for [`PATIENCE`] as long as there was no answer: what was asked for before may be
+/// carried out yet, and then no process is there any more to undo it.
+pub fn patiently<T>(
+    attempt: &mut dyn FnMut() -> Result<T, MachineError>,
+    is_late: &dyn Fn(&MachineError) -> bool,
+) -> Result<T, MachineError> {
+    let waited = Stopwatch::start();
+    loop {
+        match attempt() {
+            Err(error) if is_late(&error) && waited.elapsed() < PATIENCE => {
+                std::thread::sleep(AGAIN);
+            }
+            ended => return ended,
+        }
+    }
 }
 
 impl Machine {
@@ -150,20 +173,19 @@ impl Machine {
 }
 
 impl Undoing {
-    /// Undoes a run that is alive.
+    /// Undoes a run that is alive. If the machine or the agent does not answer, this waits until they
+    /// do: they may pause the machine, or freeze the guest, after all.
     pub fn undo(&self) -> Result<(), MachineError> {
-        let removed = || -> Result<(), MachineError> {
-            end_pause(&self.qmp, &self.intent)?;
-            check_store(&self.intent)?;
-            remains::remove(&self.qmp, Some(&self.intent))?;
-            let socket = self.state.socket()?;
-            if socket.exists() {
-                remains::stop_server(&self.qmp)?;
-                store::remove(&socket)?;
-            }
-            Ok(())
-        };
-        match removed() {
+        if let Some(freezer) = &self.freezer {
+            // Its thread begins. A guest that is paused cannot answer it yet.
+            freezer.thaw(Duration::ZERO);
+        }
+        let is_late =
+            |error: &MachineError| matches!(error, MachineError::Qmp(error) if error.is_late());
+        let ended = patiently(&mut || end_pause(&self.qmp, &self.intent), &is_late);
+        let removed = ended.and_then(|_| self.remove());
+        let thawed = self.thaw();
+        match removed {
             Ok(()) => {}
             // Everything has ended with it.
             Err(MachineError::Qmp(error)) if self.is_gone(&error) => {}
@@ -174,17 +196,61 @@ impl Undoing {
             store::remove(&disk.store)?;
         }
         self.state.remove_mounts()?;
-        if let Some(freezer) = &self.freezer
-            && let Thaw::Unknown(error) = freezer.thaw(THAW_LIMIT)
-        {
-            return Err(MachineError::NotThawed(error));
-        }
+        thawed.map_err(MachineError::NotThawed)?;
         self.state.remove()
+    }
+
+    /// Waits until the guest is thawed, for as long as the thread that thaws it goes on.
+    fn thaw(&self) -> Result<(), AgentError> {
+        let Some(freezer) = &self.freezer else { return Ok(()) };
+        loop {
+            match freezer.thaw(THAW_TICK) {
+                Thaw::Thawed => return Ok(()),
+                Thaw::GivenUp(error) => {
+                    let agent = self.intent.agent.as_deref();
+                    let last = agent.map(|agent| thaw_if_frozen(agent, AGENT_LIMIT));
+                    return if matches!(last, Some(Ok(_))) { Ok(()) } else { Err(error) };
+                }
+                Thaw::Unknown => {}
+            }
+            let status = self.qmp.execute("query-status", serde_json::Value::Null);
+            if status.is_err_and(|error| self.is_gone(&error)) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes what is in QEMU out of it.
+    fn remove(&self) -> Result<(), MachineError> {
+        check_store(&self.intent)?;
+        remains::remove(&self.qmp, Some(&self.intent))?;
+        let socket = self.state.socket()?;
+        if socket.exists() {
+            remains::stop_server(&self.qmp)?;
+            store::remove(&socket)?;
+        }
+        Ok(())
     }
 
     /// True if QEMU has ended, and not only the connection to it.
     fn is_gone(&self, error: &QmpError) -> bool {
         let again = || Qmp::connect(&self.intent.monitor, GREETING_LIMIT);
         error.is_gone() && again().is_err_and(|error| error.is_gone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_late_is_tried_again_and_nothing_else() {
+        let is_late = |error: &MachineError| matches!(error, MachineError::NotThawed(_));
+        let late = || Err(MachineError::NotThawed(AgentError::TimedOut(AGAIN)));
+        let mut answers = vec![Ok(3), late(), late()];
+        assert_eq!(patiently(&mut || answers.pop().unwrap(), &is_late).unwrap(), 3);
+        let mut answers = vec![Ok(3), Err(MachineError::NoDisks), late()];
+        let error = patiently(&mut || answers.pop().unwrap(), &is_late).unwrap_err();
+        assert!(matches!(error, MachineError::NoDisks) && answers.len() == 1, "{error}");
     }
 }

@@ -4,5 +4,6 @@
 
 mod failures;
 mod killed;
+mod late;
 mod nights;
 mod world;

@@ -342,13 +342,18 @@ pub struct Agent {
 
 impl Agent {
     pub fn start(folder: &Path) -> Self {
+        Self::slow(folder, Duration::ZERO)
+    }
+
+    /// One that takes this long to freeze.
+    pub fn slow(folder: &Path, freezing: Duration) -> Self {
         let socket = folder.join("agent");
         let listener = UnixListener::bind(&socket).unwrap();
         let frozen = Arc::new(AtomicBool::new(false));
         let inside = frozen.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming() {
-                let _ = attend(&stream.unwrap(), &inside);
+                let _ = attend(&stream.unwrap(), &inside, freezing);
             }
         });
         Self { socket, frozen }
@@ -360,7 +365,7 @@ impl Agent {
 }
 
 /// Answers one client of the agent.
-fn attend(mut stream: &UnixStream, frozen: &AtomicBool) -> std::io::Result<()> {
+fn attend(mut stream: &UnixStream, frozen: &AtomicBool, freezing: Duration) -> std::io::Result<()> {
     for line in BufReader::new(stream.try_clone()?).split(b'\n') {
         let line = line?;
         let start = line.iter().position(|&byte| byte == b'{').unwrap();
@@ -373,6 +378,9 @@ fn attend(mut stream: &UnixStream, frozen: &AtomicBool) -> std::io::Result<()> {
             "guest-fsfreeze-status" if frozen.load(Ordering::SeqCst) => json!("frozen"),
             "guest-fsfreeze-status" => json!("thawed"),
             other => {
+                if other == "guest-fsfreeze-freeze" {
+                    std::thread::sleep(freezing);
+                }
                 frozen.store(other == "guest-fsfreeze-freeze", Ordering::SeqCst);
                 json!(1)
             }
