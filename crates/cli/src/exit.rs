@@ -177,7 +177,7 @@ impl From<EngineError> for CliError {
                     .to_owned(),
             ),
             EngineError::DiskBroken { .. } => {
-                let hint = "no snapshot was made, and nothing of ours is left in the machine";
+                let hint = "no snapshot was made";
                 return Self::new(Exit::MachineLost, error.to_string(), hint);
             }
             _ => None,

@@ -121,27 +121,25 @@ impl Attempt<'_> {
         let (outcome, live) = match self.memory {
             None => {
                 let live = self.machine.freeze_disks(&night).map_err(failed)?;
-                let machine = self.stored(&live, parent, monitor)?;
-                // Not before the machine runs again, and not when it is given back: then it waits
-                // for us.
-                let store = || begun.store(&machine, monitor, &self.context.cancel);
-                let outcome = if args.full_speed { store() } else { yielding(store) };
-                let outcome = outcome.map(|backup| MachineOutcome { backup, memory: None });
-                (outcome.map_err(Stopped::from), live)
+                let store = |machine: Stored| {
+                    // Not before the machine runs again, and not when it is given back: then it
+                    // waits for us.
+                    let store = || begun.store(&machine, monitor, &self.context.cancel);
+                    let backup = if args.full_speed { store() } else { yielding(store) };
+                    Ok(MachineOutcome { backup: backup?, memory: None })
+                };
+                let machine = self.stored(&live, parent, monitor).map_err(Stopped::from);
+                (machine.and_then(store), live)
             }
             Some(memory) => self.with_memory(memory, begun, &night, parent, monitor)?,
         };
         let facts = Facts::of(&live, outcome.as_ref().ok());
         let is_committed = outcome.as_ref().is_ok_and(|outcome| outcome.backup.committed);
         let leftover = live.finish(is_committed).err().map(failed);
-        match outcome {
-            Ok(outcome) => Ok(Done { outcome: outcome.backup, facts, leftover }),
-            Err(Stopped::Engine(error @ EngineError::DiskDenied { .. })) if is_trusting => {
-                Err(Ended::Doubt(error))
-            }
-            Err(Stopped::Engine(error)) => Err(error.into()),
-            Err(Stopped::Other(error)) => Err(error.into()),
-        }
+        let done = outcome.map(|outcome| Done { outcome: outcome.backup, facts, leftover: None });
+        end(done, leftover, is_trusting, &|leftover| {
+            self.context.terminal.problem(Severity::Warning, &leftover.in_full());
+        })
     }
 
     /// Stores the machine with its memory; without the disks, if the machine was not stopped.
@@ -224,6 +222,28 @@ impl Attempt<'_> {
     }
 }
 
+/// How an attempt ended. Without a snapshot, what could not be undone in the machine is no part of the
+/// reason, so `warn` says it.
+fn end(
+    done: Result<Done, Stopped>,
+    leftover: Option<CliError>,
+    is_trusting: bool,
+    warn: &dyn Fn(&CliError),
+) -> Result<Done, Ended> {
+    let stopped = match done {
+        Ok(done) => return Ok(Done { leftover, ..done }),
+        Err(stopped) => stopped,
+    };
+    leftover.iter().for_each(warn);
+    Err(match stopped {
+        Stopped::Engine(error @ EngineError::DiskDenied { .. }) if is_trusting => {
+            Ended::Doubt(error)
+        }
+        Stopped::Engine(error) => error.into(),
+        Stopped::Other(error) => error.into(),
+    })
+}
+
 /// Why nothing was stored.
 enum Stopped {
     Engine(EngineError),
@@ -239,5 +259,27 @@ impl From<EngineError> for Stopped {
 impl From<CliError> for Stopped {
     fn from(error: CliError) -> Self {
         Self::Other(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::exit::Exit;
+
+    #[test]
+    fn a_machine_that_could_not_be_given_back_is_named_without_a_snapshot_too() {
+        let leftover = || Some(CliError::new(Exit::Failed, "it is paused".to_owned(), "undo"));
+        let denied = || EngineError::DiskDenied { disk: "vda".to_owned(), offset: 0 };
+        for (stopped, is_trusting) in
+            [(Stopped::Engine(denied()), true), (Stopped::Engine(denied()), false)]
+        {
+            let warned = Cell::new(0);
+            let warn = |_: &CliError| warned.set(warned.get() + 1);
+            assert!(end(Err(stopped), leftover(), is_trusting, &warn).is_err());
+            assert_eq!(warned.get(), 1);
+        }
     }
 }
