@@ -53,6 +53,9 @@ pub enum AgentError {
     /// Another program has frozen the guest.
     #[error("the guest's file systems are frozen already, by another program")]
     AlreadyFrozen,
+    /// It says that there was nothing to freeze, so nothing was written out.
+    #[error("the guest agent froze none of the guest's file systems")]
+    NothingFrozen,
     /// It did not freeze in time. It is thawed as soon as it answers again.
     #[error("the guest agent did not freeze the file systems within {0:?}")]
     TimedOut(Duration),
@@ -125,9 +128,14 @@ impl Agent {
         }
     }
 
-    /// Freezes the guest's file systems, and returns how many.
+    /// Freezes the guest's file systems, and returns how many: at least one.
     pub fn freeze(&mut self, limit: Duration) -> Result<u64, AgentError> {
-        Ok(self.command("guest-fsfreeze-freeze", limit)?.as_u64().unwrap_or_default())
+        const COMMAND: &str = "guest-fsfreeze-freeze";
+        match self.command(COMMAND, limit)?.as_u64() {
+            Some(0) => Err(AgentError::NothingFrozen),
+            Some(count) => Ok(count),
+            None => Err(AgentError::Unanswered { command: COMMAND, why: RUBBISH.to_owned() }),
+        }
     }
 
     /// Thaws the guest's file systems.

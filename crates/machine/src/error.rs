@@ -46,6 +46,15 @@ pub enum MachineError {
          require a frozen guest"
     )]
     NoAgent,
+    /// A frozen guest is required, and the machine is held in another state.
+    #[error(
+        "a frozen guest is required, but the machine is in the state {state:?}, in which its agent \
+         cannot answer; let it go on, or do not require a frozen guest"
+    )]
+    Held {
+        /// QEMU's word for the state.
+        state: String,
+    },
     /// QEMU is too old, or was built without something.
     #[error("this QEMU lacks {missing}; QEMU 7.2 or newer has it")]
     Unable {

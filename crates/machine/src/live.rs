@@ -167,14 +167,14 @@ pub enum Consistency {
 /// What was reached.
 #[derive(Debug, Clone)]
 pub enum Reached {
-    /// The guest's file systems were frozen, this many of them.
+    /// The guest's file systems were frozen, this many of them: at least one.
     Frozen(u64),
-    /// The machine was paused. The disks are as after a power failure, all of the same moment.
+    /// The machine was paused, by us or before. The disks are as after a power failure, all of the same moment.
     Paused {
         /// Why the guest was not frozen, if it was asked.
         why: Option<AgentError>,
     },
-    /// The machine was not running.
+    /// The machine was not started, or had shut down.
     AtRest,
 }
 

@@ -16,7 +16,7 @@ use super::started::has_safe_server;
 use super::store::{self, Store};
 use super::watch::{Watch, Watched};
 use super::{Consistency, LiveDisk, LiveDisks, Machine, Night, Reached, Settle, Undoing};
-use crate::agent::{AgentError, Freezer, Thaw};
+use crate::agent::{Freezer, Thaw};
 use crate::bitmaps::{self, bitmap_name};
 use crate::drives::{Drive, Drives, nodes, property};
 use crate::error::{Broken, MachineError};
@@ -47,7 +47,7 @@ impl Machine {
 
     /// True if QEMU has ended since it was connected to.
     fn is_gone(&self) -> bool {
-        matches!(self.is_running(), Err(MachineError::Qmp(error)) if error.is_gone())
+        matches!(self.activity(), Err(MachineError::Qmp(error)) if error.is_gone())
     }
 
     fn freeze(
@@ -58,12 +58,18 @@ impl Machine {
         let state = StateFolder::lock(night.state_folder)?;
         self.undo_remains(&state)?;
         let found = self.chosen(night)?;
-        let is_running = self.is_running()?;
+        let activity = self.activity()?;
+        let is_running = activity == Activity::Running;
         if settle.is_some() && !is_running {
             return Err(MachineError::NotRunning);
         }
         if night.consistency == Consistency::Required && night.agent.is_none() {
             return Err(MachineError::NoAgent);
+        }
+        if let Activity::Held(state) = &activity
+            && night.consistency == Consistency::Required
+        {
+            return Err(MachineError::Held { state: state.clone() });
         }
         let nodes = nodes(&self.qmp)?;
         let parent = night.parent.map(|parent| parent.snapshot);
@@ -97,7 +103,7 @@ impl Machine {
             snapshot: night.snapshot.to_owned(),
         };
         undoing.state.write(&undoing.intent)?;
-        match begin(&mut undoing, store, night, settle) {
+        match begin(&mut undoing, activity, store, night, settle) {
             Ok(begun) => Ok(LiveDisks {
                 disks: begun.disks,
                 left_out: found.left_out,
@@ -152,15 +158,26 @@ impl Machine {
         Ok(found)
     }
 
-    fn is_running(&self) -> Result<bool, MachineError> {
+    fn activity(&self) -> Result<Activity, MachineError> {
         let status = self.qmp.execute("query-status", Value::Null)?;
         match status["status"].as_str().unwrap_or_default() {
-            "running" => Ok(true),
-            "paused" | "prelaunch" | "shutdown" | "suspended" | "internal-error" | "io-error"
-            | "guest-panicked" | "watchdog" | "debug" => Ok(false),
+            "running" => Ok(Activity::Running),
+            "prelaunch" | "shutdown" => Ok(Activity::AtRest),
+            state @ ("paused" | "suspended" | "internal-error" | "io-error" | "guest-panicked"
+            | "watchdog" | "debug") => Ok(Activity::Held(state.to_owned())),
             other => Err(MachineError::State { state: other.to_owned() }),
         }
     }
+}
+
+/// What the machine does.
+#[derive(PartialEq, Eq)]
+enum Activity {
+    Running,
+    /// It was not started, or has shut down: its guest has nothing left to write.
+    AtRest,
+    /// It does not go on now, in this state. What its guest has not written yet is on no disk.
+    Held(String),
 }
 
 /// What was begun.
@@ -176,6 +193,7 @@ struct Begun {
 
 fn begin(
     undoing: &mut Undoing,
+    activity: Activity,
     mut store: Store,
     night: &Night<'_>,
     settle: Option<Settle<'_>>,
@@ -197,14 +215,15 @@ fn begin(
     if undoing.intent.is_pausing {
         std::thread::sleep(night.watched);
     }
-    let reached = freeze(undoing, night)?;
+    let reached = match activity {
+        Activity::Running => freeze(undoing, night)?,
+        Activity::AtRest => Reached::AtRest,
+        Activity::Held(_) => Reached::Paused { why: None },
+    };
     let taking = Taking { qmp: &qmp, undoing, night, owner };
-    let (reached, taken, pause) = match reached {
-        None => (Reached::AtRest, taking.take(settle)?, Duration::ZERO),
-        Some(reached) => {
-            let (taken, pause) = taking.take_paused(settle)?;
-            (reached, taken, pause)
-        }
+    let (taken, pause) = match undoing.intent.is_pausing {
+        true => taking.take_paused(settle)?,
+        false => (taking.take(settle)?, Duration::ZERO),
     };
     if let Some(migration) = &undoing.intent.migration {
         migration.restore(&qmp)?;
@@ -252,27 +271,20 @@ fn add_store(qmp: &Qmp, names: &Names, disk: &IntendedDisk) -> Result<(), Machin
     Ok(())
 }
 
-/// Freezes the guest if it is to be. `None` if the machine is not running.
-fn freeze(undoing: &mut Undoing, night: &Night<'_>) -> Result<Option<Reached>, MachineError> {
-    if !undoing.intent.is_pausing {
-        return Ok(None);
-    }
+/// Freezes the guest of a machine that runs, if it is to be.
+fn freeze(undoing: &mut Undoing, night: &Night<'_>) -> Result<Reached, MachineError> {
     let Some(agent) = undoing.intent.agent.clone() else {
-        return Ok(Some(Reached::Paused { why: None }));
+        return Ok(Reached::Paused { why: None });
     };
     let freezer = Freezer::begin(&agent, night.freeze_limit);
     // The thread itself ends in this time; a little more, so that its reason is the one.
     let frozen = freezer.wait(night.freeze_limit + Duration::from_secs(1));
     undoing.freezer = Some(freezer);
     match frozen {
-        Ok(count) => Ok(Some(Reached::Frozen(count))),
+        Ok(count) => Ok(Reached::Frozen(count)),
         Err(error) if night.consistency == Consistency::Required => Err(error.into()),
-        Err(error) => Ok(Some(reached_without(error))),
+        Err(error) => Ok(Reached::Paused { why: Some(error) }),
     }
-}
-
-fn reached_without(error: AgentError) -> Reached {
-    Reached::Paused { why: Some(error) }
 }
 
 /// Takes the instant.

@@ -348,17 +348,19 @@ impl LibvirtMachine {
             return Ok(Frozen { reached, since: None, is_possible: false });
         }
         let limit = night.freeze_limit;
-        let error = match self.connection.ask(&["domfsfreeze"], limit) {
-            Ok(said) => {
-                let reached = Reached::Frozen(first_number(&said).unwrap_or_default());
-                return Ok(Frozen { reached, since: Some(Stopwatch::start()), is_possible: true });
+        let (error, is_impossible) = match self.connection.ask(&["domfsfreeze"], limit) {
+            Ok(said) => match frozen_in(&said) {
+                Some(reached) => {
+                    let since = Some(Stopwatch::start());
+                    return Ok(Frozen { reached, since, is_possible: true });
+                }
+                None => (AgentError::NothingFrozen, false),
+            },
+            Err(error) if error.says(&ALREADY_FROZEN) => (AgentError::AlreadyFrozen, true),
+            Err(error) => {
+                let is_impossible = error.says(&thawing::NO_AGENT);
+                (agent_error("domfsfreeze", error, limit), is_impossible)
             }
-            Err(error) => error,
-        };
-        let is_impossible = error.says(&thawing::NO_AGENT) || error.says(&ALREADY_FROZEN);
-        let error = match error.says(&ALREADY_FROZEN) {
-            true => AgentError::AlreadyFrozen,
-            false => agent_error("domfsfreeze", error, limit),
         };
         if night.consistency == Consistency::Required {
             // What undoes it has the guest go on.
@@ -421,6 +423,11 @@ struct Frozen {
     since: Option<Stopwatch>,
     /// The guest may be frozen, or become so.
     is_possible: bool,
+}
+
+/// What an answer to `domfsfreeze` says, if anything was frozen.
+fn frozen_in(said: &str) -> Option<Reached> {
+    first_number(said).filter(|count| *count > 0).map(Reached::Frozen)
 }
 
 /// "Froze 2 filesystem(s)"
@@ -519,6 +526,8 @@ mod tests {
         assert_eq!(first_number("Froze 2 filesystem(s)"), Some(2));
         assert_eq!(first_number("Capacity:       67108864"), Some(67108864));
         assert_eq!(first_number("none"), None);
+        assert!(matches!(frozen_in("Froze 2 filesystem(s)"), Some(Reached::Frozen(2))));
+        assert!(frozen_in("Froze 0 filesystem(s)").is_none() && frozen_in("").is_none());
     }
 
     #[test]

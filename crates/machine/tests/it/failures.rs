@@ -11,7 +11,9 @@ use strongroom_machine::{
     Broken, Consistency, Machine, MachineError, Reached, RunningMachine, StoreLimits, undo,
 };
 
-use crate::world::{GRAIN, Guest, check_same, night, parent, plan, read_all, run, sizes, usual};
+use crate::world::{
+    Agent, GRAIN, Guest, check_same, night, parent, plan, read_all, run, sizes, usual,
+};
 
 /// A file system of a few MiB, unmounted at the end.
 struct Small(PathBuf);
@@ -308,14 +310,56 @@ fn a_machine_that_is_paused_stays_paused() {
     let mut tonight = night("S0", &folder, &state);
     tonight.beside = &beside;
     let live = machine.freeze_disks(&tonight).unwrap();
-    assert!(matches!(live.reached, Reached::AtRest));
+    // Its guest has not written what it will.
+    assert!(matches!(live.reached, Reached::Paused { why: None }), "{:?}", live.reached);
     assert_eq!(live.beside[0].content.as_ref().unwrap().len(), 64 << 10);
     assert!(live.beside[1].content.is_err());
     check_same(&live.disks[0], &guest.disks["vda"], None);
     live.finish(true).unwrap();
     assert_eq!(guest.status(), "paused");
+
+    let agent = Agent::start(&folder);
+    let mut tonight = night("S1", &folder, &state);
+    tonight.agent = Some(&agent.socket);
+    tonight.consistency = Consistency::Required;
+    let error = machine.freeze_disks(&tonight).err().unwrap();
+    assert!(error.to_string().contains("in the state \"paused\""), "{error}");
+    assert_eq!(guest.status(), "paused");
     guest.ask("cont", Value::Null);
     guest.check_healthy();
+}
+
+#[test]
+fn a_machine_that_was_not_started_is_at_rest() {
+    let guest = Guest::start(&usual(), &["-S"]);
+    let (folder, state) = (guest.folder().to_owned(), guest.state());
+    let agent = Agent::start(&folder);
+    let mut tonight = night("S0", &folder, &state);
+    tonight.agent = Some(&agent.socket);
+    tonight.consistency = Consistency::Required;
+    let live = guest.connect().freeze_disks(&tonight).unwrap();
+    assert!(matches!(live.reached, Reached::AtRest), "{:?}", live.reached);
+    live.finish(true).unwrap();
+}
+
+#[test]
+fn an_agent_that_freezes_nothing_is_no_frozen_guest() {
+    let mut guest = Guest::start(&usual(), &[]);
+    let (folder, state) = (guest.folder().to_owned(), guest.state());
+    for (name, answer) in [("none", json!(0)), ("other", json!({}))] {
+        std::fs::create_dir(folder.join(name)).unwrap();
+        let agent = Agent::answering(&folder.join(name), answer);
+        let mut tonight = night("S0", &folder, &state);
+        tonight.agent = Some(&agent.socket);
+        let live = guest.connect().freeze_disks(&tonight).unwrap();
+        assert!(matches!(live.reached, Reached::Paused { why: Some(_) }), "{:?}", live.reached);
+        live.finish(false).unwrap();
+        tonight.consistency = Consistency::Required;
+        let error = guest.connect().freeze_disks(&tonight).err().unwrap();
+        assert!(matches!(error, MachineError::Agent(_)), "{error}");
+        assert!(!agent.is_frozen());
+        guest.check_healthy();
+    }
 }
 
 #[test]

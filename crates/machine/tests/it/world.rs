@@ -347,13 +347,22 @@ impl Agent {
 
     /// One that takes this long to freeze.
     pub fn slow(folder: &Path, freezing: Duration) -> Self {
+        Self::with(folder, freezing, json!(1))
+    }
+
+    /// One that answers this to what freezes and thaws.
+    pub fn answering(folder: &Path, answer: Value) -> Self {
+        Self::with(folder, Duration::ZERO, answer)
+    }
+
+    fn with(folder: &Path, freezing: Duration, count: Value) -> Self {
         let socket = folder.join("agent");
         let listener = UnixListener::bind(&socket).unwrap();
         let frozen = Arc::new(AtomicBool::new(false));
         let inside = frozen.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming() {
-                let _ = attend(&stream.unwrap(), &inside, freezing);
+                let _ = attend(&stream.unwrap(), &inside, freezing, &count);
             }
         });
         Self { socket, frozen }
@@ -365,7 +374,12 @@ impl Agent {
 }
 
 /// Answers one client of the agent.
-fn attend(mut stream: &UnixStream, frozen: &AtomicBool, freezing: Duration) -> std::io::Result<()> {
+fn attend(
+    mut stream: &UnixStream,
+    frozen: &AtomicBool,
+    freezing: Duration,
+    count: &Value,
+) -> std::io::Result<()> {
     for line in BufReader::new(stream.try_clone()?).split(b'\n') {
         let line = line?;
         let start = line.iter().position(|&byte| byte == b'{').unwrap();
@@ -382,7 +396,7 @@ fn attend(mut stream: &UnixStream, frozen: &AtomicBool, freezing: Duration) -> s
                     std::thread::sleep(freezing);
                 }
                 frozen.store(other == "guest-fsfreeze-freeze", Ordering::SeqCst);
-                json!(1)
+                count.clone()
             }
         };
         writeln!(stream, "{}", json!({"return": answer}))?;
