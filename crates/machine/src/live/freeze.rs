@@ -1,5 +1,6 @@
 //! The steps by which the disks of a machine are brought to one instant.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use super::{Consistency, LiveDisk, LiveDisks, Machine, Night, Reached, Settle, U
 use crate::agent::{Freezer, Thaw};
 use crate::bitmaps::{self, bitmap_name};
 use crate::drives::{Drive, Drives, nodes, property};
-use crate::error::{Broken, MachineError};
+use crate::error::{Broken, MachineError, file_error};
 use crate::intent::{IntendedDisk, Intent, StateFolder};
 use crate::migration::MigrationSettings;
 use crate::qmp::Qmp;
@@ -84,11 +85,14 @@ impl Machine {
         };
         let asks_agent = is_running && night.consistency != Consistency::None;
         let agent = night.agent.filter(|_| asks_agent);
+        // A later process may be in another folder.
+        let everywhere = |socket: &Path| -> Result<PathBuf, MachineError> {
+            std::path::absolute(socket).map_err(file_error(socket))
+        };
         let intent = Intent {
-            // A later process may be in another folder.
-            monitor: self.monitor.canonicalize().unwrap_or_else(|_| self.monitor.clone()),
+            monitor: everywhere(&self.monitor)?,
             snapshot: night.snapshot.to_owned(),
-            agent: agent.map(ToOwned::to_owned),
+            agent: agent.map(everywhere).transpose()?,
             is_pausing: is_running,
             migration,
             disks: found.disks.iter().map(intended).collect(),

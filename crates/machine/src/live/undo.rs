@@ -82,8 +82,7 @@ fn undo_by(
         Some(qmp) => {
             // What keeps the guest from working goes first, both even if one of them fails.
             let ended = intent.map_or(Ok(false), |intent| end_pause(qmp, intent));
-            let agents = [intent.and_then(|intent| intent.agent.as_deref()), agent];
-            thaw = thaw_all(&agents);
+            thaw = thaw_all(qmp, intent.and_then(|intent| intent.agent.as_deref()), agent);
             undone.is_resumed = ended?;
             if let Some(intent) = intent {
                 check_store(intent)?;
@@ -123,17 +122,37 @@ fn check_store(intent: &Intent) -> Result<(), MachineError> {
     folder.map_or(Ok(()), store::check_answers)
 }
 
-fn thaw_all(agents: &[Option<&Path>]) -> Result<bool, AgentError> {
+/// Has the agents thaw that a run knew and that is named now.
+fn thaw_all(qmp: &Qmp, known: Option<&Path>, named: Option<&Path>) -> Result<bool, AgentError> {
+    // Earlier versions wrote down what is a path in the folder of the run alone.
+    let known = known.filter(|known| known.is_absolute() || named.is_none());
     let (mut is_thawed, mut failed) = (false, Ok(()));
-    for socket in agents.iter().flatten() {
+    for socket in known.into_iter().chain(named) {
         match thaw_if_frozen(socket, AGENT_LIMIT) {
             Ok(was_frozen) => is_thawed |= was_frozen,
-            // Without its socket, the machine has no agent any more.
-            Err(AgentError::Connect { .. }) => {}
+            Err(AgentError::Connect { .. }) if has_no_such_agent(qmp, socket) => {}
             Err(error) => failed = failed.and(Err(error)),
         }
     }
     failed.map(|()| is_thawed)
+}
+
+/// Whether QEMU has no device with this socket: it was started again, with other ones, since it was
+/// written down. That no connection comes about shows nothing.
+fn has_no_such_agent(qmp: &Qmp, socket: &Path) -> bool {
+    if socket.is_relative() {
+        return false;
+    }
+    let Some(name) = socket.file_name().and_then(|name| name.to_str()) else { return false };
+    let Ok(devices) = qmp.execute("query-chardev", serde_json::Value::Null) else { return false };
+    let mut devices = devices.as_array().into_iter().flatten();
+    // Such as `disconnected:unix:/run/vm1/qga.sock,server=on`.
+    devices.all(|device| {
+        device["filename"].as_str().is_some_and(|shown| {
+            let mut words = shown.split([':', ',', '/']);
+            words.all(|word| word != name)
+        })
+    })
 }
 
 /// Tries again for [`PATIENCE`] as long as there was no answer: what was asked for before may be

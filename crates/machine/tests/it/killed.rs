@@ -32,6 +32,7 @@ fn run_until(guest: &Guest, agent: Option<&Path>, is_last: impl Fn(&str) -> bool
     let monitor = guest.monitor();
     let mut command = Command::new(program());
     command.arg(&socket).args([guest.folder(), &guest.state()]).args(agent);
+    command.current_dir(guest.folder());
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let (stream, _) = listener.accept().unwrap();
     if relay(&stream, &monitor, &is_last) {
@@ -175,6 +176,50 @@ fn a_guest_that_was_frozen_is_thawed() {
     assert!(!agent.is_frozen());
     let undone = undo(Some(&monitor), None, &guest.state()).unwrap();
     assert!(!undone.is_thawed && !undone.is_resumed, "{undone:?}");
+    guest.check_healthy();
+}
+
+/// The run that died and the one that undoes it are in different folders.
+#[test]
+fn a_guest_is_thawed_by_an_agent_whose_socket_was_named_from_another_folder() {
+    let mut guest = Guest::start(&[plan("vda", "virtio-blk-pci", "qcow2", 1)], &[]);
+    let agent = Agent::start(guest.folder());
+    assert!(!run_until(&guest, Some(Path::new("agent")), |command| command == "stop"));
+    assert!(agent.is_frozen());
+    let undone = undo(Some(&guest.monitor()), None, &guest.state()).unwrap();
+    assert!(undone.is_thawed && !agent.is_frozen(), "{undone:?}");
+    guest.check_healthy();
+}
+
+#[test]
+fn an_agent_that_cannot_be_reached_is_no_thawed_guest() {
+    let chardev =
+        |folder: &Path| format!("socket,id=a,path={},server=on,wait=off", folder.display());
+    let sockets = tempfile::tempdir().unwrap();
+    let socket = sockets.path().join("qga");
+    let more = chardev(&socket);
+    let mut guest =
+        Guest::start(&[plan("vda", "virtio-blk-pci", "qcow2", 1)], &["-chardev", &more]);
+    let intent = |agent: &Path| {
+        let intent = json!({
+            "monitor": guest.monitor(), "snapshot": "S", "agent": agent, "is_pausing": true,
+            "disks": [],
+        });
+        std::fs::create_dir_all(guest.state()).unwrap();
+        std::fs::write(guest.state().join("machine.intent"), intent.to_string()).unwrap();
+    };
+    // QEMU has it, and it cannot be connected to.
+    std::fs::remove_file(&socket).unwrap();
+    intent(&socket);
+    let error = undo(None, None, &guest.state()).unwrap_err();
+    assert!(matches!(error, MachineError::NotThawed(_)), "{error}");
+    assert!(guest.state().join("machine.intent").exists());
+    // It was written down by a run in another folder.
+    intent(Path::new("qga"));
+    assert!(matches!(undo(None, None, &guest.state()), Err(MachineError::NotThawed(_))));
+    // This QEMU has no such agent.
+    intent(&sockets.path().join("of-an-earlier-start"));
+    undo(None, None, &guest.state()).unwrap();
     guest.check_healthy();
 }
 
