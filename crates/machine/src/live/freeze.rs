@@ -351,9 +351,11 @@ impl Taking<'_> {
 }
 
 fn insert_filter(qmp: &Qmp, drive: &Drive, names: &Names) -> Result<(), MachineError> {
+    // Without `discard`, what the guest discards is ignored silently; the disk's own node decides.
     let filter = json!({
         "driver": "copy-before-write",
         "node-name": names.filter,
+        "discard": "unmap",
         "file": drive.node,
         "target": names.store,
         "on-cbw-error": "break-snapshot",
@@ -362,7 +364,7 @@ fn insert_filter(qmp: &Qmp, drive: &Drive, names: &Names) -> Result<(), MachineE
     qmp.execute("blockdev-add", filter)?;
     let device = json!({"path": drive.device, "property": "drive", "value": names.filter});
     qmp.execute("qom-set", device)?;
-    // Without `discard`, what is released is ignored silently.
+    // The same holds for what is released.
     let image = json!({
         "driver": "snapshot-access",
         "node-name": names.image,

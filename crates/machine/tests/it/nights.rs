@@ -333,3 +333,27 @@ fn what_is_overwritten_or_freed_meanwhile_is_read_as_it_was() {
     }
     live.finish(true).unwrap();
 }
+
+/// What the guest discards goes on to its disk while a backup is under way.
+#[test]
+fn what_the_guest_frees_meanwhile_is_free_on_the_disk() {
+    use std::os::unix::fs::MetadataExt;
+    for format in ["raw", "qcow2"] {
+        let mut guest = Guest::start(&[plan("vda", "virtio-blk-pci", format, 8)], &[]);
+        guest.write("vda", 0, 8 << 20, 1);
+        let then = guest.disks["vda"].clone();
+        let (folder, state) = (guest.folder().to_owned(), guest.state());
+        let taken = || {
+            let path = folder.join(format!("vda.{format}"));
+            std::fs::metadata(path).unwrap().blocks() * 512
+        };
+        let live = guest.connect().freeze_disks(&night("S0", &folder, &state)).unwrap();
+        assert!(taken() >= 8 << 20);
+        let answer = guest.io("vda", "discard 0 8M");
+        assert!(!answer.contains("failed"), "{answer}");
+        check_same(&live.disks[0], &then, None);
+        live.finish(true).unwrap();
+        assert!(taken() < 1 << 20, "{format}: {}", taken());
+        guest.check_healthy();
+    }
+}
