@@ -312,6 +312,7 @@ mod tests {
             clock: Arc::new(SystemClock),
             entropy: Arc::new(OsEntropy),
             is_drawn: |_| false,
+            judge: |_, _| strongroom_backend::Soundness::Repairable,
         };
         let address = Address::parse("ssh://host/x").unwrap().unwrap();
         let shell = Shell::spawn(&address, &settings, What::Subsystem("x")).unwrap();

@@ -141,6 +141,11 @@ pub fn check_one(profiles: &Profiles, name: &str, command: &Command) -> Result<(
     errors.into_iter().next().map_or(Ok(()), Err)
 }
 
+/// Checks that each section of a profile is about a command.
+pub fn check_sections(profiles: &Profiles, name: &str, command: &Command) -> Result<(), CliError> {
+    sections_of(profiles, name, command)?.into_iter().try_for_each(|section| section.map(drop))
+}
+
 /// Checks each setting of a profile, and counts them.
 fn check_settings(
     profiles: &Profiles,

@@ -12,7 +12,7 @@ use strongroom_base::{Clock, Printable, Severity, SystemClock, Timestamp};
 use strongroom_notice::{MailServer, Recipient, Verdict};
 
 use super::forget;
-use super::profile::check_one;
+use super::profile::check_sections;
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
 use crate::manual;
@@ -179,15 +179,16 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     Ok(ExitCode::from(night.run()?))
 }
 
-/// The steps to run, and what is wrong with the profile. Then nothing is removed: what is wrong may be the name
-/// of the section that says which snapshots the rules are for. A backup is made all the same.
+/// The steps to run, and which section of the profile is none. Then nothing is removed: it may be the one that says
+/// which snapshots the rules are for. A backup is made all the same. What else is wrong is said by its step, which
+/// then does nothing.
 fn sure_steps(
     profiles: &Profiles,
     profile: &str,
     wanted: &[String],
 ) -> Result<(Vec<&'static str>, Option<String>), CliError> {
     let mut steps = steps_of(profiles, profile, wanted)?;
-    let Err(error) = check_one(profiles, profile, &profile::built(&manual::command())) else {
+    let Err(error) = check_sections(profiles, profile, &profile::built(&manual::command())) else {
         return Ok((steps, None));
     };
     let before = steps.len();
