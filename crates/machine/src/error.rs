@@ -190,6 +190,17 @@ pub enum MachineError {
     /// A path is too long for a socket.
     #[error("{} is too long for a socket's path; name a state folder with a shorter path", .0.display())]
     SocketPath(PathBuf),
+    /// Other users could change what is written down about the machine.
+    #[error(
+        "{} cannot keep what is to be undone in a machine: {why}; remove it, or name another folder",
+        .folder.display()
+    )]
+    StateFolder {
+        /// The folder, or one above it.
+        folder: PathBuf,
+        /// What is wrong with it.
+        why: &'static str,
+    },
     /// Another process of ours is at work.
     #[error("another backup of this machine is running (it has locked {})", .0.display())]
     Running(PathBuf),

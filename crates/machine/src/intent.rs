@@ -8,12 +8,15 @@
 //! ```text
 //! machine.lock    locked by the run, as long as it lives
 //! machine.intent  this file; removed when nothing is left to undo
+//! state           our socket to which QEMU sends the state of its devices
 //! run/            for QEMU's socket of the disks, and for disks that it mounts; for its user alone
 //! ```
+//!
+//! QEMU's user is not trusted: a link that it makes in `run/` is not followed.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, fchown, lchown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -33,6 +36,12 @@ const LOCK_LIMIT: Duration = Duration::from_millis(500);
 const LOCK_TICK: Duration = Duration::from_millis(20);
 /// The longest path of a Unix socket.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
+/// What it is called to which QEMU sends the state of its devices.
+const STATE_SOCKET: &str = "state";
+/// What the group and others may not do to a folder, unless the next bit is set.
+const WRITABLE: u32 = 0o022;
+/// Only its owner may exchange what is in a folder.
+const STICKY: u32 = 0o1000;
 
 /// What a run is about to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,11 +86,13 @@ impl StateFolder {
     ///
     /// # Errors
     ///
-    /// Another process has locked it.
+    /// Another process has locked it; or others may write to it, or exchange it.
     pub fn lock(folder: &Path) -> Result<Self, MachineError> {
+        check_ours(folder)?;
         // QEMU's user must be able to go through it to its socket.
         let created = DirBuilder::new().recursive(true).mode(0o711).create(folder);
         created.map_err(file_error(folder))?;
+        check_ours(folder)?;
         let path = folder.join("machine.lock");
         let mut options = File::options();
         options.write(true).create(true).truncate(false).mode(0o600);
@@ -163,33 +174,32 @@ impl StateFolder {
     /// Creates the folder for QEMU's socket, which is for `owner` alone, and returns the socket's
     /// path. There is no such socket yet.
     pub fn prepare_socket(&self, owner: Option<(u32, u32)>) -> Result<PathBuf, MachineError> {
-        self.prepare(self.socket()?, owner)
-    }
-
-    /// The same for our socket to which QEMU sends the state of its devices. Its path is shorter.
-    pub fn prepare_state_socket(&self, owner: Option<(u32, u32)>) -> Result<PathBuf, MachineError> {
-        self.prepare(self.socket()?.with_file_name("state"), owner)
-    }
-
-    fn prepare(&self, socket: PathBuf, owner: Option<(u32, u32)>) -> Result<PathBuf, MachineError> {
-        let folder = self.folder.join("run");
+        let (socket, folder) = (self.socket()?, self.folder.join("run"));
         let prepare = || {
             match DirBuilder::new().mode(0o700).create(&folder) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
                 _ => {}
             }
             give_to(&folder, owner)?;
-            match fs::remove_file(&socket) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-                _ => Ok(()),
-            }
+            remove_if_there(&socket)
         };
         prepare().map_err(file_error(&folder))?;
         Ok(socket)
     }
 
-    /// Removes the files that QEMU has mounted disks on, once it has ended or unmounted them.
+    /// The path of our socket to which QEMU sends the state of its devices; there is no such socket yet.
+    /// It is in our own folder, as nothing in QEMU's can be given to QEMU by its name. Its path is
+    /// shorter than that of the other.
+    pub fn prepare_state_socket(&self) -> Result<PathBuf, MachineError> {
+        self.remove_text(STATE_SOCKET)?;
+        let folder = self.folder.canonicalize().map_err(file_error(&self.folder))?;
+        Ok(folder.join(STATE_SOCKET))
+    }
+
+    /// Removes the files that QEMU has mounted disks on, once it has ended or unmounted them, and our
+    /// socket.
     pub fn remove_mounts(&self) -> Result<(), MachineError> {
+        self.remove_text(STATE_SOCKET)?;
         let folder = self.folder.join("run");
         let entries = match fs::read_dir(&folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -226,21 +236,67 @@ impl StateFolder {
     }
 }
 
-/// Gives a file to QEMU's user, if that is another one. Only root can.
-pub fn give_to(path: &Path, owner: Option<(u32, u32)>) -> io::Result<()> {
-    let ours = rustix::process::geteuid();
-    match owner {
-        Some((user, group)) if ours.is_root() && user != 0 => {
-            let user = rustix::fs::Uid::from_raw(user);
-            let group = rustix::fs::Gid::from_raw(group);
-            Ok(rustix::fs::chown(path, Some(user), Some(group))?)
-        }
+/// Creates an empty file for QEMU's user in a folder that is that user's as well. What has its name is
+/// removed first.
+pub fn create_for(path: &Path, owner: Option<(u32, u32)>) -> io::Result<()> {
+    remove_if_there(path)?;
+    let file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
+    give_file_to(&file, owner)
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
 }
 
+/// Gives a file to QEMU's user, if that is another one. Only root can. A link is given itself.
+pub fn give_to(path: &Path, owner: Option<(u32, u32)>) -> io::Result<()> {
+    owner_to_be(owner).map_or(Ok(()), |(user, group)| lchown(path, Some(user), Some(group)))
+}
+
+/// The same of an open file, however it is called now.
+pub fn give_file_to(file: &File, owner: Option<(u32, u32)>) -> io::Result<()> {
+    owner_to_be(owner).map_or(Ok(()), |(user, group)| fchown(file, Some(user), Some(group)))
+}
+
+fn owner_to_be(owner: Option<(u32, u32)>) -> Option<(u32, u32)> {
+    owner.filter(|(user, _)| rustix::process::geteuid().is_root() && *user != 0)
+}
+
+/// Fails if another user may write to a folder, or may exchange it or one above it. What does not exist
+/// yet is not looked at.
+fn check_ours(folder: &Path) -> Result<(), MachineError> {
+    let absolute = std::path::absolute(folder).map_err(file_error(folder))?;
+    check_path(&absolute)?;
+    // And where links lead.
+    absolute.canonicalize().map_or(Ok(()), |real| check_path(&real))
+}
+
+fn check_path(folder: &Path) -> Result<(), MachineError> {
+    let ours = rustix::process::geteuid().as_raw();
+    // In a container it may be another than root.
+    let of_all = fs::metadata("/").map_err(file_error(Path::new("/")))?.uid();
+    let ancestors: Vec<&Path> = folder.ancestors().collect();
+    for path in ancestors.into_iter().rev() {
+        let refused = |why| Err(MachineError::StateFolder { folder: path.to_owned(), why });
+        let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
+        if ![ours, 0, of_all].contains(&found.uid()) {
+            return refused("it belongs to another user");
+        }
+        let is_sticky = path != folder && found.mode() & STICKY != 0;
+        if !found.is_symlink() && found.mode() & WRITABLE != 0 && !is_sticky {
+            return refused("other users may write to it");
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -278,5 +334,53 @@ mod tests {
         let socket = state.prepare_socket(None).unwrap();
         fs::write(&socket, "").unwrap();
         assert!(!state.prepare_socket(None).unwrap().exists());
+    }
+
+    fn is_refused(folder: &Path) -> bool {
+        matches!(StateFolder::lock(folder), Err(MachineError::StateFolder { .. }))
+    }
+
+    #[test]
+    fn a_state_folder_that_others_may_change_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let mode = |path: &Path, mode: u32| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let (above, own) = (folder.path().join("above"), folder.path().join("above/own"));
+        fs::create_dir_all(&own).unwrap();
+        for bad in [0o777, 0o775, 0o1777] {
+            mode(&own, bad);
+            assert!(is_refused(&own), "{bad:o}");
+        }
+        mode(&own, 0o711);
+        mode(&above, 0o777);
+        assert!(is_refused(&own) && is_refused(&above.join("new")));
+        assert!(!above.join("new").exists());
+        // As that of `/tmp`.
+        mode(&above, 0o1777);
+        drop(StateFolder::lock(&own).unwrap());
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&own, Some(1234), None).unwrap();
+            assert!(is_refused(&own));
+            let link = above.join("link");
+            std::os::unix::fs::symlink(folder.path(), &link).unwrap();
+            lchown(&link, Some(1234), None).unwrap();
+            assert!(is_refused(&link.join("state")));
+        }
+    }
+
+    #[test]
+    fn no_link_of_qemus_user_is_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (link, victim) = (folder.path().join("link"), folder.path().join("victim"));
+        fs::write(&victim, "precious").unwrap();
+        std::os::unix::fs::symlink(&victim, &link).unwrap();
+        let owner = Some((1234, 1234));
+        give_to(&link, owner).unwrap();
+        assert_eq!(fs::metadata(&victim).unwrap().uid(), rustix::process::geteuid().as_raw());
+        create_for(&link, owner).unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_file());
+        assert_eq!(fs::read(&victim).unwrap(), b"precious");
+        assert_eq!(fs::metadata(&victim).unwrap().uid(), rustix::process::geteuid().as_raw());
     }
 }

@@ -102,8 +102,15 @@ fn state_folder(of: &[u8]) -> Result<PathBuf, CliError> {
     let name = blake3::hash(of).to_hex();
     let of_root = rustix::process::geteuid().is_root().then(|| PathBuf::from("/run"));
     let of_user = || std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let folder = of_root.or_else(of_user).unwrap_or_else(std::env::temp_dir);
-    Ok(folder.join("strongroom/machines").join(&name[..16]))
+    let folder = match of_root.or_else(of_user) {
+        Some(folder) => folder.join("strongroom"),
+        // A name of its own for each user: another one could not use what the first has made.
+        None => {
+            let user = rustix::process::geteuid().as_raw();
+            std::env::temp_dir().join(format!("strongroom-{user}"))
+        }
+    };
+    Ok(folder.join("machines").join(&name[..16]))
 }
 
 fn failed(error: MachineError) -> CliError {

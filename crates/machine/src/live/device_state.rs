@@ -41,7 +41,7 @@ pub fn take(
     owner: Option<(u32, u32)>,
     nodes: &[String],
 ) -> Result<Vec<u8>, MachineError> {
-    let socket = state.prepare_state_socket(owner)?;
+    let socket = state.prepare_state_socket()?;
     let listen = || {
         let listener = UnixListener::bind(&socket)?;
         listener.set_nonblocking(true)?;

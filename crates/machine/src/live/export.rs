@@ -1,7 +1,6 @@
 //! The disks at the instant, offered to this process.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,7 +15,7 @@ use super::{LiveDisk, Night, Undoing};
 use crate::bitmaps::{self, RECENT, bitmap_name};
 use crate::drives::{Bitmap, Drive, nodes};
 use crate::error::{Broken, MachineError, file_error};
-use crate::intent::give_to;
+use crate::intent::create_for;
 use crate::qmp::Qmp;
 use crate::remains::Names;
 use crate::runs;
@@ -204,8 +203,7 @@ impl Exporting<'_> {
         let all = of_parent.into_iter().chain([(RECENT, CLUSTER_BYTES)]);
         let bitmaps = self.copied(drive, names, &all.collect::<Vec<_>>())?;
         let path = self.mount_point(&names.image);
-        let file = File::create(&path).and_then(|_| give_to(&path, self.owner));
-        file.map_err(file_error(&path))?;
+        create_for(&path, self.owner).map_err(file_error(&path))?;
         let mut export = json!({
             "type": "fuse",
             "id": names.export,

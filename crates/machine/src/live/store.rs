@@ -13,7 +13,7 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use crate::error::{Broken, MachineError, file_error};
-use crate::intent::give_to;
+use crate::intent::give_file_to;
 
 /// How long a store may take to answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
@@ -68,7 +68,7 @@ impl Store {
             let mut options = File::options();
             let file = options.read(true).write(true).create_new(true).mode(0o600).open(path)?;
             file.set_len(bytes)?;
-            give_to(path, owner)?;
+            give_file_to(&file, owner)?;
             Ok(file)
         };
         self.files.push(create().map_err(file_error(path))?);
@@ -121,7 +121,8 @@ pub fn check_answers(folder: &Path) -> Result<(), MachineError> {
     let path = folder.join(format!("strongroom-{}.probe", std::process::id()));
     let probe = move || {
         // A file system that is full or read-only answers, too.
-        let _ = File::create(&path).and_then(|file| file.sync_all());
+        let made = File::options().write(true).create_new(true).mode(0o600).open(&path);
+        let _ = made.and_then(|file| file.sync_all());
         let _ = std::fs::remove_file(&path);
         let _ = done.send(());
     };
@@ -164,5 +165,16 @@ mod tests {
         store.limits = limits;
         assert_eq!(store.trouble(), Some(Broken::Reserve { reserve: u64::MAX }));
         assert!(Store::open(&folder.path().join("none"), limits).is_err());
+    }
+
+    #[test]
+    fn a_probe_follows_no_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let victim = folder.path().join("victim");
+        std::fs::write(&victim, "precious").unwrap();
+        let probe = folder.path().join(format!("strongroom-{}.probe", std::process::id()));
+        std::os::unix::fs::symlink(&victim, &probe).unwrap();
+        check_answers(folder.path()).unwrap();
+        assert_eq!(std::fs::read(&victim).unwrap(), b"precious");
     }
 }
