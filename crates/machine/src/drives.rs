@@ -1,6 +1,7 @@
 //! The disks of a running machine, as QEMU's monitor says.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use serde_json::{Value, json};
 
@@ -60,6 +61,15 @@ pub enum WhyLeftOut {
     ReadOnly,
     /// It is flash memory or something else that is no disk.
     NoDisk,
+    /// The guest writes to it past QEMU: a device of the host, or one that another program serves.
+    PassedThrough,
+}
+
+impl WhyLeftOut {
+    /// Whether the guest can write to it: then the machine is not complete without it.
+    pub fn is_loss(self) -> bool {
+        self == Self::PassedThrough
+    }
 }
 
 impl std::fmt::Display for WhyLeftOut {
@@ -69,6 +79,7 @@ impl std::fmt::Display for WhyLeftOut {
             Self::Empty => "empty",
             Self::ReadOnly => "read-only",
             Self::NoDisk => "no disk",
+            Self::PassedThrough => "passed through to the guest, so that QEMU does not read it",
         })
     }
 }
@@ -130,8 +141,73 @@ impl Drives {
                 None => drives.disks.push(drive(name, bus, device, inserted)),
             }
         }
+        drives.left_out.extend(passed_through(qmp)?);
         Ok(drives)
     }
+
+    /// Fails unless each of these is a name of a disk, or of one that is left out in any case.
+    pub fn check_names(&self, names: &[String]) -> Result<(), MachineError> {
+        let disks = self.disks.iter().map(|drive| &drive.name);
+        check_names(names, disks, self.left_out.iter().map(|drive| &drive.name))
+    }
+}
+
+/// As [`Drives::check_names`].
+pub fn check_names<'n>(
+    names: &[String],
+    disks: impl Iterator<Item = &'n String> + Clone,
+    left_out: impl Iterator<Item = &'n String> + Clone,
+) -> Result<(), MachineError> {
+    let all = || disks.clone().chain(left_out.clone());
+    match names.iter().find(|name| !all().any(|known| known == *name)) {
+        None => Ok(()),
+        Some(name) => {
+            let known = disks.cloned().collect();
+            Err(MachineError::NoSuchDisk { name: name.clone(), known })
+        }
+    }
+}
+
+/// Devices with disks that QEMU does not read itself, and so does not list.
+fn passed_through(qmp: &Qmp) -> Result<Vec<LeftOut>, MachineError> {
+    let mut found = Vec::new();
+    for folder in [PERIPHERAL, "/machine/peripheral-anon/"] {
+        let path = folder.trim_end_matches('/');
+        let devices = match qmp.execute("qom-list", json!({"path": path})) {
+            Err(error) if error.is_refused() => continue,
+            devices => devices?,
+        };
+        for device in devices.as_array().into_iter().flatten().take(DRIVES_MAX) {
+            let (Some(name), Some(kind)) = (device["name"].as_str(), device["type"].as_str())
+            else {
+                continue;
+            };
+            let driver = kind.strip_prefix("child<").and_then(|kind| kind.strip_suffix('>'));
+            let driver = driver.unwrap_or_default();
+            let is_disk = match driver {
+                "vfio-pci" => {
+                    let host = property(qmp, &format!("{folder}{name}"), "host")?;
+                    host.is_some_and(|host| is_storage(Path::new(PCI_DEVICES), &host))
+                }
+                driver => PASSED_THROUGH.iter().any(|start| driver.starts_with(start)),
+            };
+            if is_disk {
+                let name = format!("{driver}-{name}");
+                found.push(LeftOut { name, why: WhyLeftOut::PassedThrough });
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// How the drivers of devices with disks begin that others than QEMU serve.
+const PASSED_THROUGH: [&str; 3] = ["vhost-user-blk", "vhost-user-scsi", "vhost-scsi"];
+const PCI_DEVICES: &str = "/sys/bus/pci/devices";
+
+/// Whether a PCI device of the host has disks: the first byte of its class says so.
+fn is_storage(devices: &Path, address: &str) -> bool {
+    let class = std::fs::read_to_string(devices.join(address).join("class"));
+    class.is_ok_and(|class| class.trim().starts_with("0x01"))
 }
 
 fn why_left_out(device: &Device, inserted: &Value) -> Option<WhyLeftOut> {
@@ -264,4 +340,22 @@ pub fn nodes(qmp: &Qmp) -> Result<BTreeMap<String, Vec<Bitmap>>, MachineError> {
         Some((node["node-name"].as_str()?.to_owned(), bitmaps.collect()))
     });
     Ok(named.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_of_the_host_is_a_disk_by_its_class() {
+        let devices = tempfile::tempdir().unwrap();
+        for (address, class) in [("0000:01:00.0", "0x010802\n"), ("0000:02:00.0", "0x030000\n")] {
+            let folder = devices.path().join(address);
+            std::fs::create_dir(&folder).unwrap();
+            std::fs::write(folder.join("class"), class).unwrap();
+        }
+        assert!(is_storage(devices.path(), "0000:01:00.0"));
+        assert!(!is_storage(devices.path(), "0000:02:00.0"));
+        assert!(!is_storage(devices.path(), "0000:03:00.0"));
+    }
 }

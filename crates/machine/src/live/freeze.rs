@@ -135,12 +135,7 @@ impl Machine {
     /// The disks of the machine now, without those that are to be left out.
     fn chosen(&self, night: &Night<'_>) -> Result<Drives, MachineError> {
         let mut found = Drives::find(&self.qmp)?;
-        for name in night.without {
-            if !found.disks.iter().any(|drive| drive.name == *name) {
-                let known = found.disks.iter().map(|drive| drive.name.clone()).collect();
-                return Err(MachineError::NoSuchDisk { name: name.clone(), known });
-            }
-        }
+        found.check_names(night.without)?;
         found.disks.retain(|drive| !night.without.contains(&drive.name));
         if found.disks.is_empty() {
             return Err(MachineError::NoDisks);

@@ -35,7 +35,7 @@ use super::{
 use crate::agent::AgentError;
 use crate::bitmaps::PREFIX;
 use crate::description::Description;
-use crate::drives::LeftOut;
+use crate::drives::{LeftOut, check_names};
 use crate::error::MachineError;
 use crate::intent::StateFolder;
 use crate::process::{command_line, fill_tpm_state, owner, process_of, runs_what_is_installed};
@@ -142,12 +142,8 @@ impl LibvirtMachine {
     /// The disks without those that are to be left out.
     fn chosen(&self, night: &Night<'_>) -> Result<Vec<DomainDisk>, MachineError> {
         let mut disks = self.connection.domain()?.disks;
-        for name in night.without {
-            if !disks.iter().any(|disk| disk.target == *name) {
-                let known = disks.into_iter().map(|disk| disk.target).collect();
-                return Err(MachineError::NoSuchDisk { name: name.clone(), known });
-            }
-        }
+        let left_out = self.left_out.iter().map(|drive| &drive.name);
+        check_names(night.without, disks.iter().map(|disk| &disk.target), left_out)?;
         disks.retain(|disk| !night.without.contains(&disk.target));
         if disks.is_empty() { Err(MachineError::NoDisks) } else { Ok(disks) }
     }

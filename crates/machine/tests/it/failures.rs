@@ -388,6 +388,60 @@ fn an_agent_that_hangs_stops_nothing() {
     guest.check_healthy();
 }
 
+/// A program that serves a disk to a guest, past QEMU.
+struct Served(std::process::Child);
+
+impl Served {
+    fn start(folder: &std::path::Path) -> (Self, String) {
+        let (image, socket) = (folder.join("served"), folder.join("socket"));
+        std::fs::write(&image, vec![0; 1 << 20]).unwrap();
+        let mut command = Command::new("qemu-storage-daemon");
+        command.arg("--blockdev").arg(format!("file,node-name=f,filename={}", image.display()));
+        let address = format!("addr.type=unix,addr.path={}", socket.display());
+        let export = format!("vhost-user-blk,id=e,node-name=f,writable=on,{address}");
+        let served = Self(command.arg("--export").arg(export).spawn().unwrap());
+        let waited = Stopwatch::start();
+        while !socket.exists() {
+            assert!(waited.elapsed() < Duration::from_secs(20));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        (served, format!("socket,id=served,path={}", socket.display()))
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_disk_that_another_program_serves_is_named() {
+    let served = tempfile::tempdir().unwrap();
+    let (_served, chardev) = Served::start(served.path());
+    let more = [
+        ["-object", "memory-backend-memfd,id=mem,size=16M,share=on"],
+        ["-machine", "memory-backend=mem"],
+        ["-chardev", &chardev],
+        ["-device", "vhost-user-blk-pci,id=vdb,chardev=served"],
+    ];
+    let mut guest = Guest::start(&usual(), &more.concat());
+    let machine = guest.connect();
+    let (folder, state) = (guest.folder().to_owned(), guest.state());
+    let without = ["vhost-user-blk-pci-vdb".to_owned()];
+    let mut tonight = night("S0", &folder, &state);
+    for without in [&[][..], &without] {
+        tonight.without = without;
+        let live = machine.freeze_disks(&tonight).unwrap();
+        assert_eq!(live.disks.len(), 1);
+        let [left_out] = &live.left_out[..] else { panic!("{:?}", live.left_out) };
+        assert!(left_out.why.is_loss() && left_out.name == "vhost-user-blk-pci-vdb");
+        live.finish(true).unwrap();
+    }
+    guest.check_healthy();
+}
+
 #[test]
 fn two_backups_at_once_are_refused() {
     let mut guest = Guest::start(&usual(), &[]);

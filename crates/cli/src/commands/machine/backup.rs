@@ -128,11 +128,14 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     }
     drop(monitor);
     shown.finish();
-    let Done { outcome, facts, leftover } = done.map_err(Ended::into_error)?;
+    let Done { outcome, facts, is_incomplete, leftover } = done.map_err(Ended::into_error)?;
     let code = args.storing.report(context, &outcome, shown.elapsed(), facts.json())?;
     context.terminal.line(format!("  {}", facts.line()))?;
     if let Some(error) = leftover {
         context.terminal.problem(Severity::Warning, &error.in_full());
+        return Ok(Exit::Incomplete.into());
+    }
+    if is_incomplete && code == Exit::Done.into() {
         return Ok(Exit::Incomplete.into());
     }
     Ok(code)

@@ -74,6 +74,15 @@ impl Domain {
         for disk in devices().filter(|device| device.has_tag_name("disk")) {
             domain.take_disk(disk, has_scsi_iothread);
         }
+        let hosts = devices().filter(|device| device.has_tag_name("hostdev"));
+        for (number, device) in hosts.enumerate() {
+            let is_scsi = device.attribute("type").is_some_and(|kind| kind.starts_with("scsi"));
+            if is_scsi && descend(device, &["readonly"]).is_none() {
+                let alias = descend(device, &["alias"]).and_then(|alias| alias.attribute("name"));
+                let name = alias.map_or_else(|| format!("hostdev{number}"), str::to_owned);
+                domain.left_out.push((name, WhyLeftOut::PassedThrough));
+            }
+        }
         Ok(domain)
     }
 
@@ -89,9 +98,13 @@ impl Domain {
         let why = match kind {
             "cdrom" | "floppy" => Some(WhyLeftOut::Removable),
             "disk" if source.is_none() => Some(WhyLeftOut::Empty),
-            "disk" if descend(disk, &["readonly"]).is_some() => Some(WhyLeftOut::ReadOnly),
+            _ if descend(disk, &["readonly"]).is_some() => Some(WhyLeftOut::ReadOnly),
+            "disk" if disk.attribute("type").is_some_and(|kind| kind.starts_with("vhost")) => {
+                Some(WhyLeftOut::PassedThrough)
+            }
             "disk" => None,
-            _ => Some(WhyLeftOut::NoDisk),
+            // A `lun`.
+            _ => Some(WhyLeftOut::PassedThrough),
         };
         if let Some(why) = why {
             return self.left_out.push((target, why));
@@ -224,6 +237,10 @@ mod tests {
           <disk type='file' device='disk'><source file='/c'/><target dev='vdb' bus='virtio'/>
             <readonly/></disk>
           <disk type='block' device='lun'><source dev='/dev/d'/><target dev='sdc' bus='scsi'/></disk>
+          <disk type='vhostuser' device='disk'><source type='unix' path='/s'/>
+            <target dev='vdc' bus='virtio'/></disk>
+          <hostdev mode='subsystem' type='usb'/>
+          <hostdev mode='subsystem' type='scsi'><alias name='hostdev1'/></hostdev>
         </devices></domain>";
 
     #[test]
@@ -264,7 +281,9 @@ mod tests {
         let left_out = [
             ("sdb".to_owned(), WhyLeftOut::Removable),
             ("vdb".to_owned(), WhyLeftOut::ReadOnly),
-            ("sdc".to_owned(), WhyLeftOut::NoDisk),
+            ("sdc".to_owned(), WhyLeftOut::PassedThrough),
+            ("vdc".to_owned(), WhyLeftOut::PassedThrough),
+            ("hostdev1".to_owned(), WhyLeftOut::PassedThrough),
         ];
         assert_eq!(domain.left_out, left_out);
     }

@@ -10,7 +10,8 @@ use strongroom_engine::{
     MachineOptions, MachineOutcome,
 };
 use strongroom_machine::{
-    Beside, Consistency, Description, LiveDisks, Night, Parent, RunningMachine, StoreLimits,
+    Beside, Consistency, Description, LeftOut, LiveDisks, Night, Parent, RunningMachine,
+    StoreLimits,
 };
 use strongroom_repository::Repository;
 
@@ -23,6 +24,8 @@ use crate::context::Context;
 use crate::exit::CliError;
 use crate::yielding::{can_be_urgent, share_of_processors, urgently, yielding};
 
+/// What the state of a TPM is called that cannot be stored.
+const TPM: &str = "tpm";
 /// The file that says what the machine is made of.
 const DESCRIPTION: &str = "machine.json";
 /// How long it is watched before the instant, to see what it writes to most.
@@ -47,6 +50,8 @@ pub(super) struct Attempt<'b> {
 pub(super) struct Done {
     pub(super) outcome: BackupOutcome,
     pub(super) facts: Facts,
+    /// A disk that the guest writes to, or a file of its firmware, is not in the snapshot.
+    pub(super) is_incomplete: bool,
     /// What could not be undone in the machine.
     pub(super) leftover: Option<CliError>,
 }
@@ -93,13 +98,18 @@ impl Attempt<'_> {
         let state = args.machine.state_folder()?;
         let files = self.description.files().into_iter().map(|file| PathBuf::from(&file.path));
         let files: Vec<PathBuf> = files.collect();
+        // The files beside the disks are left out by their names as well.
+        let is_disk = |name: &&String| {
+            **name != TPM && !self.description.files().iter().any(|file| file.name == **name)
+        };
+        let without: Vec<String> = args.without.iter().filter(is_disk).cloned().collect();
         let night = Night {
             snapshot: &name,
             parent: parent_name
                 .as_ref()
                 .map(|snapshot| Parent { snapshot, disk_bytes: &disk_bytes }),
             set: &set,
-            without: &args.without,
+            without: &without,
             beside: &files,
             store_folder: &args.store,
             store_limits: StoreLimits { bytes_max: args.store_limit, reserve: args.store_reserve },
@@ -134,9 +144,13 @@ impl Attempt<'_> {
             Some(memory) => self.with_memory(memory, begun, &night, parent, monitor)?,
         };
         let facts = Facts::of(&live, outcome.as_ref().ok());
+        let is_incomplete = self.warn_of_missing(&live);
         let is_committed = outcome.as_ref().is_ok_and(|outcome| outcome.backup.committed);
         let leftover = live.finish(is_committed).err().map(failed);
-        let done = outcome.map(|outcome| Done { outcome: outcome.backup, facts, leftover: None });
+        let done = outcome.map(|outcome| {
+            let outcome = outcome.backup;
+            Done { outcome, facts, is_incomplete, leftover: None }
+        });
         end(done, leftover, is_trusting, &|leftover| {
             self.context.terminal.problem(Severity::Warning, &leftover.in_full());
         })
@@ -180,7 +194,7 @@ impl Attempt<'_> {
         parent: Option<SnapshotId>,
         monitor: &dyn Monitor,
     ) -> Result<Stored, CliError> {
-        for drive in &live.left_out {
+        for drive in live.left_out.iter().filter(|drive| !self.is_missed(drive)) {
             monitor.detail(&format!("{}: left out, {}", drive.name, drive.why));
         }
         let disk = |disk: &strongroom_machine::LiveDisk| Disk {
@@ -199,24 +213,47 @@ impl Attempt<'_> {
         Ok(Stored { disks, description: described })
     }
 
+    /// Whether a drive belongs into the snapshot and is not in it.
+    fn is_missed(&self, drive: &LeftOut) -> bool {
+        drive.why.is_loss() && !self.args.without.contains(&drive.name)
+    }
+
+    /// Names what the machine needs and the snapshot lacks. Returns whether there is anything.
+    fn warn_of_missing(&self, live: &LiveDisks) -> bool {
+        let drives = live.left_out.iter().filter(|drive| self.is_missed(drive));
+        let drives = drives.map(|drive| (drive.name.clone(), drive.why.to_string()));
+        let files = self.description.files().into_iter().zip(&live.beside);
+        let files = files.filter_map(|(file, found)| {
+            let why = found.content.as_ref().err()?;
+            Some((file.name.clone(), format!("{} ({why})", file.path)))
+        });
+        let has_no_state = self.description.tpm.as_ref().is_some_and(|tpm| tpm.state.is_empty());
+        let tpm = has_no_state.then(|| (TPM.to_owned(), "the state of its TPM".to_owned()));
+        let missing = drives.chain(files).chain(tpm);
+        let missing = missing.filter(|(name, _)| !self.args.without.contains(name));
+        let message = |(name, what)| {
+            format!(
+                "{name} is not stored with the machine: {what}; `--without {name}` expects that"
+            )
+        };
+        let messages: Vec<String> = missing.map(message).collect();
+        for message in &messages {
+            self.context.terminal.problem(Severity::Warning, message);
+        }
+        !messages.is_empty()
+    }
+
     /// What is stored beside the disks: the description, and the files that it names.
     fn described(&self, beside: &[Beside]) -> Vec<(String, Vec<u8>)> {
-        let missing = |what: &str| {
-            let message = format!("not stored with the machine: {what}");
-            self.context.terminal.problem(Severity::Note, &message);
-        };
         let mut files = vec![(DESCRIPTION.to_owned(), self.description.to_json())];
         for (file, found) in self.description.files().into_iter().zip(beside) {
-            match &found.content {
-                Ok(bytes) => files.push((file.name.clone(), bytes.clone())),
-                Err(why) => missing(&format!("{} ({why})", file.path)),
+            if let Ok(bytes) = &found.content {
+                files.push((file.name.clone(), bytes.clone()));
             }
         }
         if self.description.arguments.is_empty() {
-            missing("the command line of QEMU");
-        }
-        if self.description.tpm.as_ref().is_some_and(|tpm| tpm.state.is_empty()) {
-            missing("the state of its TPM");
+            let message = "not stored with the machine: the command line of QEMU";
+            self.context.terminal.problem(Severity::Note, message);
         }
         files
     }
