@@ -313,13 +313,25 @@ pub fn check_complete(context: &Context, snapshot: &Snapshot) -> Exit {
         context.terminal.problem(Severity::Warning, &message);
     }
     if !snapshot.partial {
-        let is_certain =
-            snapshot.missing.is_empty() && !context.passed_over.load(Ordering::Relaxed);
-        return if is_certain { Exit::Done } else { Exit::Incomplete };
+        return match context.passed_over.load(Ordering::Relaxed) {
+            true => Exit::Incomplete,
+            false => Exit::Done,
+        };
     }
     let message = format!("snapshot {id} is incomplete: its backup was stopped before the end");
     context.terminal.problem(Severity::Warning, &message);
     Exit::Incomplete
+}
+
+/// What a command that brings back all below a path ends with, if nothing worse happened: it is not all, if the
+/// snapshot lacks one of its sources there.
+pub fn exit_of_missing(snapshot: &Snapshot, path: &[u8], exit: Exit) -> Exit {
+    let at = |path: &[u8]| Path::new("/").join(OsStr::from_bytes(path));
+    let path = at(path);
+    let mut missing = snapshot.missing.keys().map(|missing| at(missing));
+    let lacks_some =
+        missing.any(|missing| missing.starts_with(&path) || path.starts_with(&missing));
+    if exit == Exit::Done && lacks_some { Exit::Incomplete } else { exit }
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::machine::{host_name, restore_threads};
 use crate::progress::{TerminalMonitor, Words};
-use crate::snapshot_arg::{NarrowingArgs, SnapshotArg, check_complete, from_line};
+use crate::snapshot_arg::{NarrowingArgs, SnapshotArg, check_complete, exit_of_missing, from_line};
 use crate::terminal::{name_json, path_json, printable, printable_text, write_wrapped};
 use boot::BootArgs;
 pub use boot::{boot_json, boot_text};
@@ -132,6 +132,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let own = args.narrowing.or_own_host(&repository, what.name == "latest")?;
     let snapshot = what.find(context, &repository, &own)?;
     let exit = check_complete(context, &snapshot);
+    let exit = exit_of_missing(&snapshot, &what.path, exit);
     let options = DrillOptions {
         path: what.path.clone(),
         amount,

@@ -17,7 +17,7 @@ use crate::exit::{CliError, Exit};
 use crate::filter_args::FilterArgs;
 use crate::machine::{host_name, restore_threads};
 use crate::progress::Words;
-use crate::snapshot_arg::{NarrowingArgs, SnapshotArg, check_complete, from_line};
+use crate::snapshot_arg::{NarrowingArgs, SnapshotArg, check_complete, exit_of_missing, from_line};
 use crate::terminal::{path_json, printable_text};
 
 /// What is restored, and where to.
@@ -82,6 +82,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         refuse_another_host(&repository, &what, &args.narrowing, &snapshot)?;
     }
     let exit = check_complete(context, &snapshot);
+    let exit = exit_of_missing(&snapshot, &what.path, exit);
     let usual = TargetOptions::default();
     let options = RestoreOptions {
         path: what.path,

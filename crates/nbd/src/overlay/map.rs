@@ -172,7 +172,7 @@ mod tests {
                 map.flush(|| {
                     begun.send(()).unwrap();
                     ends.recv().unwrap();
-                    Err(std::io::Error::other("the medium is gone"))
+                    Err(io::Error::other("the medium is gone"))
                 })
             });
             waits.recv().unwrap();
