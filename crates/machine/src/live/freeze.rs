@@ -9,7 +9,7 @@ use strongroom_base::Stopwatch;
 
 use super::beside::Beside;
 use super::device_state;
-use super::export::{export, start_server};
+use super::export::{Offered, export, start_server};
 use super::image::Instant;
 use super::released::CLUSTER_BYTES;
 use super::started;
@@ -239,8 +239,6 @@ fn begin(
     undoing.intent.is_pausing = false;
     undoing.state.write(&undoing.intent)?;
     let instant = Arc::new(Instant::new(night.cancel.clone(), night.share));
-    let disks = offered.into_iter().map(|disk| disk.describe(&instant));
-    let disks = disks.collect::<Result<Vec<_>, _>>().map_err(lost)?;
     let (intent, folder) = (undoing.intent.clone(), store.folder().to_owned());
     // The filters go at once, so that the store grows no more. If that fails, the end of the backup
     // tries it again.
@@ -248,12 +246,15 @@ fn begin(
         let answers = store::check_answers(&folder);
         let _ = answers.and_then(|()| remains::remove(&qmp, Some(&intent)));
     };
-    let watch = Watch::start(Watched {
-        store,
-        instant: instant.clone(),
-        images: disks.iter().map(|disk| disk.image.clone()).collect(),
-        give_up: Box::new(give_up),
-    })?;
+    let watch =
+        Watch::start(Watched { store, instant: instant.clone(), give_up: Box::new(give_up) })?;
+    let describe = |disk: Offered| {
+        let disk = disk.describe(&instant);
+        let disk = disk.map_err(|error| watch.trouble().map_or(error, MachineError::from))?;
+        watch.add(&disk.image);
+        Ok(disk)
+    };
+    let disks = offered.into_iter().map(describe).collect::<Result<Vec<_>, MachineError>>()?;
     let Taken { beside, device_state } = taken;
     Ok(Begun { disks, beside, reached, pause, device_state, instant, watch })
 }

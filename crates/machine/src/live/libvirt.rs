@@ -268,6 +268,14 @@ impl LibvirtMachine {
         let since = since.filter(|_| is_trusted);
         intent.stores.iter().try_for_each(|path| store.adopt(path))?;
         let instant = Arc::new(Instant::new(night.cancel.clone(), night.share));
+        let (connection, socket) = (self.connection.clone(), undoing.socket.clone());
+        // If the store were full, the guest's writes would fail: nothing that takes long is done before.
+        let watch = Watch::start(Watched {
+            store,
+            instant: instant.clone(),
+            // If that fails, the end of the backup tries it again.
+            give_up: Box::new(move || drop(connection.end(&socket))),
+        })?;
         let mut live = Vec::new();
         for disk in disks {
             let before = night.parent.and_then(|parent| parent.disk_bytes.get(&disk.target));
@@ -280,22 +288,17 @@ impl LibvirtMachine {
                 let changed = bitmap.map(|bitmap| read.dirty(bitmap)).transpose()?.flatten();
                 Ok((read.data(&[])?, changed, read))
             };
-            let (data, mut changed, read) =
-                read().map_err(|error| MachineError::Nbd { disk: disk.target.clone(), error })?;
+            let (data, mut changed, read) = read().map_err(|error| match watch.trouble() {
+                Some(broken) => broken.into(),
+                None => MachineError::Nbd { disk: disk.target.clone(), error },
+            })?;
             if let (Some(changed), Some(before)) = (&mut changed, before) {
                 runs::add_tail(changed, *before, read.size());
             }
             let image = LiveImage::new(Arc::new(read), data, Recent::default(), instant.clone());
+            watch.add(&image);
             live.push(LiveDisk { name: disk.target.clone(), image, changed });
         }
-        let (connection, socket) = (self.connection.clone(), undoing.socket.clone());
-        let watch = Watch::start(Watched {
-            store,
-            instant: instant.clone(),
-            images: live.iter().map(|disk| disk.image.clone()).collect(),
-            // If that fails, the end of the backup tries it again.
-            give_up: Box::new(move || drop(connection.end(&socket))),
-        })?;
         let (left_out, undoing, watch) = (self.left_out.clone(), None, Some(watch));
         let device_state = None;
         let disks = live;
