@@ -28,11 +28,11 @@ impl Guest {
         let converted =
             Command::new("qemu-img").args(["convert", "-O", "qcow2"]).arg(raw).arg(&disk).status();
         assert!(converted.unwrap().success());
-        let child = Self::run(&folder);
+        let child = Self::run(&folder, &[]);
         Self { folder, child }
     }
 
-    fn run(folder: &std::path::Path) -> Child {
+    fn run(folder: &std::path::Path, more: &[String]) -> Child {
         let socket =
             |name: &str| format!("unix:{},server=on,wait=off", folder.join(name).display());
         let drive = format!("if=none,id=d0,file={}", folder.join("vda.qcow2").display());
@@ -41,6 +41,7 @@ impl Guest {
             .args(["-machine", "pc,accel=tcg", "-m", "32", "-nodefaults", "-display", "none", "-S"])
             .args(["-qmp", &socket("qmp"), "-qmp", &socket("side")])
             .args(["-drive", &drive, "-device", "virtio-blk-pci,drive=d0,id=vda"])
+            .args(more)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
@@ -92,7 +93,7 @@ impl Guest {
         self.child.wait().unwrap();
         // QEMU removes its sockets at its end, if it is not killed.
         let _ = fs::remove_file(self.folder.join("side"));
-        self.child = Self::run(&self.folder);
+        self.child = Self::run(&self.folder, &[]);
     }
 }
 
@@ -177,6 +178,32 @@ fn a_night_reads_what_was_written_and_a_lost_bitmap_costs_reading_alone() {
     world.run(["image", "restore", "latest", out.to_str().unwrap()]).exits(0);
     let bytes = fs::read(&out).unwrap();
     assert!(bytes[700 << 10..710 << 10].iter().all(|found| *found == 6));
+}
+
+/// Without its variables a machine may not start: they are expected in the snapshot.
+#[test]
+fn variables_of_the_firmware_that_cannot_be_read_are_a_problem() {
+    let world = World::with_repository();
+    let mut guest = Guest::start(&world);
+    guest.child.kill().unwrap();
+    guest.child.wait().unwrap();
+    let part = |name: &str, more: &str| {
+        let path = guest.folder.join(name);
+        fs::write(&path, vec![0xff; 128 << 10]).unwrap();
+        format!("if=pflash,format=raw,file={}{more}", path.display())
+    };
+    let more = [part("code.fd", ",readonly=on"), part("vars.fd", "")];
+    let more = more.into_iter().flat_map(|drive| ["-drive".to_owned(), drive]);
+    for socket in ["qmp", "side"] {
+        let _ = fs::remove_file(guest.folder.join(socket));
+    }
+    guest.child = Guest::run(&guest.folder, &more.collect::<Vec<_>>());
+    let socket = guest.socket().display().to_string();
+    world.run(["machine", "backup", &socket]).exits(0);
+    fs::remove_file(guest.folder.join("vars.fd")).unwrap();
+    let run = world.run(["machine", "backup", &socket]);
+    run.exits(3).warns("uefi-variables.fd is not stored with the machine");
+    world.run(["machine", "backup", &socket, "--without", "uefi-variables.fd"]).exits(0);
 }
 
 /// Another name of a file.
