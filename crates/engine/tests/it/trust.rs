@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use strongroom_arena::{
     ArenaBuilder, ArenaContent, ArenaName, ArenaSeed, BlockDraft, BlockSealer, CacheLimits,
-    CompressionLevel, Finishing, Origin, Redundancy, StoredChunk, SummarySlot,
+    CompressionLevel, Finishing, ListedArenas, Origin, Redundancy, StoredChunk, SummarySlot,
 };
 use strongroom_backend::{Backend, MemoryBackend, ObjectName};
 use strongroom_base::{Cancel, Location, SeededEntropy, Silent};
 use strongroom_catalog::Snapshot;
 use strongroom_engine::EngineError;
 use strongroom_repository::{
-    ChunkIndex, ErrorKind, InitOptions, Repository, RepositoryError, Session, end_session,
-    list_snapshots, snapshot_object,
+    ChunkIndex, ErrorKind, InitOptions, Repository, RepositoryError, Session, Surroundings,
+    end_session, list_snapshots, snapshot_object,
 };
 use strongroom_testkit::damage::names_in;
 use strongroom_testkit::{
@@ -369,12 +369,24 @@ fn a_chunk_that_was_found_wrong_is_so_after_a_rewriting() {
     assert!(!check_all(&repository).affected.is_empty());
     let second = world.backup();
     assert_eq!(second.written.data_chunks_new, 1, "it is stored again");
-    let outcome = prune(&repository, &ALL, &Silent, &Cancel::new()).unwrap();
+    // By another machine: the index here learns of it later.
+    let surroundings = Surroundings { cache: None, ..world.surroundings() };
+    let elsewhere = Repository::open(surroundings, PASSPHRASE).unwrap();
+    let outcome = prune(&elsewhere, &ALL, &Silent, &Cancel::new()).unwrap();
     assert!(outcome.carried.arenas_rewritten > 0, "{outcome:?}");
+    // It is not forgotten if the next generation cannot be read at first.
+    let before = world.objects.snapshot();
+    let listed = ListedArenas::list(&*world.objects).unwrap();
+    let next = listed.newest().map(|newest| newest.name).find(|name| name.generation > 0).unwrap();
+    world.objects.replace(&next.object(), &vec![0; before[&next.object()].len()]).unwrap();
+    world.write("meanwhile", b"while it cannot be read");
+    let meanwhile = world.backup();
+    world.objects.replace(&next.object(), &before[&next.object()]).unwrap();
     fs::rename(world.tree().join("victim"), world.tree().join("under another name")).unwrap();
     let third = world.backup();
     assert_eq!(third.written.data_chunks_new, 0, "the good one is known");
-    forget(&repository, &[first.snapshot.id, second.snapshot.id]).unwrap();
+    let others = [first, second, meanwhile].map(|backup| backup.snapshot.id);
+    forget(&repository, &others).unwrap();
     prune(&repository, &ALL, &Silent, &Cancel::new()).unwrap();
     world.assert_holds(&world.open(), third.snapshot.id, &world.image(), "the good one is named");
 }

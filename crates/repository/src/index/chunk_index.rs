@@ -226,7 +226,7 @@ impl ChunkIndex {
             store.trusted_arena(newest.name.id)?;
             whole_arena(newest.name.id, listed, store)
         };
-        each_read_ahead(
+        let covered = each_read_ahead(
             in_flight,
             &wanted,
             open,
@@ -257,8 +257,10 @@ impl ChunkIndex {
                 }
                 Ok(())
             },
-        )?;
+        );
         self.withdraw(&lost);
+        self.leave_uncovered(lost, listed, monitor);
+        covered?;
         self.own_from = self.arenas.len();
         reached_if(ARE_COUNTED && self.index.stats().segments > 1, Regime::IndexOfSegments);
         Ok(refreshed)

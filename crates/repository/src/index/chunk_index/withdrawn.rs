@@ -11,6 +11,7 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use strongroom_arena::ListedArenas;
 use strongroom_base::le::{LeReader, LeWrite};
 use strongroom_base::{ArenaId, Location, Monitor, Problem, Severity};
 
@@ -144,6 +145,28 @@ impl ChunkIndex {
             None => true,
         };
         self.flush(monitor) || is_left
+    }
+
+    /// Leaves for later sessions what is lost in arenas that are listed and that the index does not have yet,
+    /// because they could not be read.
+    pub(super) fn leave_uncovered(
+        &mut self,
+        mut lost: Vec<Location>,
+        listed: &ListedArenas,
+        monitor: &dyn Monitor,
+    ) {
+        lost.retain(|place| {
+            !self.exists(place.arena) && !listed.generations(place.arena).is_empty()
+        });
+        let lost = LostPlaces { slots: lost, arenas: Vec::new() };
+        match self.folder.as_deref().map(|folder| leave(folder, &lost)) {
+            // The same file may be one of those that this session takes over.
+            Some(Ok(Some(path))) => self.left.files.retain(|taken| *taken != path),
+            Some(Err(error)) => {
+                monitor.detail(&format!("what is lost cannot be noted in the cache: {error}"));
+            }
+            Some(Ok(None)) | None => {}
+        }
     }
 
     /// What is left out and would be forgotten with the index.
