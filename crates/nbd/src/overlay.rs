@@ -19,7 +19,7 @@ mod map;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,7 +30,7 @@ use crate::export::{Export, Extent, Zeroing};
 use crate::sparse::{append_of, extents_of};
 pub use error::OverlayError;
 use format::Head;
-use map::Map;
+use map::{Map, open_private};
 
 /// The size of a cluster.
 pub(crate) const CLUSTER_BYTES: u64 = 64 << 10;
@@ -67,15 +67,7 @@ impl Overlay {
         let size = base.size();
         let map = Map::open(path, Head { size, base_id })?;
         let io = |error| OverlayError::io(path, error);
-        let mut options = File::options();
-        let file = options
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(path)
-            .map_err(io)?;
+        let file = open_private(path).map_err(io)?;
         let is_whole = file.metadata().map_err(io)?.len() == size;
         if !is_whole && map.count() > 0 {
             return Err(OverlayError::NoData { path: path.to_owned() });

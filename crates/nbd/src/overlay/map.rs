@@ -33,16 +33,7 @@ impl Map {
         path.push(".map");
         let path = Path::new(&path);
         let io = |error| OverlayError::io(path, error);
-        let mut options = File::options();
-        // What a machine writes is its own, and around that lies what others may not read.
-        let file = options
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(path)
-            .map_err(io)?;
+        let file = open_private(path).map_err(io)?;
         file.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => OverlayError::InUse { path: path.to_owned() },
             TryLockError::Error(error) => OverlayError::io(path, error),
@@ -129,6 +120,13 @@ impl Map {
         }
         self.file.sync_data()
     }
+}
+
+/// Opens or makes a file of an overlay. What a machine writes is its own, and around that lies what others may not
+/// read.
+pub fn open_private(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
 }
 
 /// Whether the overlay's file has anything in it. It is made after the map, so a map that is missing or has no
