@@ -53,6 +53,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let chosen = context.chosen_profile()?;
     let of_machine = !args.user && (args.system || rustix::process::geteuid().is_root());
     let unit = unit_name(&chosen.name);
+    check_file(chosen, &unit, of_machine)?;
     if args.remove {
         return remove(context, &unit, of_machine);
     }
@@ -135,6 +136,24 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         context.terminal.line(format!("  next run: {next}"))?;
     }
     Ok(Exit::Done.into())
+}
+
+/// Checks that what is scheduled under the profile's name is not the profile of another file.
+fn check_file(chosen: &Chosen, unit: &str, of_machine: bool) -> Result<(), CliError> {
+    let line = cron::shown(unit, of_machine);
+    let scheduled = [systemd::config(unit, of_machine), line.as_deref().and_then(cron::config)];
+    // A file that is there no longer has moved.
+    let same = chosen.file.canonicalize()?;
+    let others = scheduled.into_iter().flatten().filter_map(|file| file.canonicalize().ok());
+    let Some(other) = others.into_iter().find(|other| *other != same) else { return Ok(()) };
+    let name = Printable::text(&chosen.name);
+    let message = format!(
+        "what is run by itself as {name} is the profile of that name of another file, {}",
+        Printable::path(&other)
+    );
+    let hint = "give one of the two another name; with --config and that file, `schedule --remove` ends \
+                its runs";
+    Err(CliError::new(Exit::Failed, message, hint))
 }
 
 /// Says what will go wrong at night.

@@ -131,6 +131,15 @@ pub fn terms(line: &str) -> Option<(Calendar, i64)> {
     Some((calendar, crate::spans::parse_jitter(rest.split_whitespace().next()?).ok()?))
 }
 
+/// The file whose profile a line runs.
+pub fn config(line: &str) -> Option<PathBuf> {
+    let (_, rest) = line.split_once(" --config ")?;
+    let (word, _) = rest.split_once(" run --due ")?;
+    let word = word.replace("\\%", "%");
+    let bare = word.strip_prefix('\'').and_then(|word| word.strip_suffix('\''));
+    Some(bare.map_or_else(|| word.clone(), |bare| bare.replace("'\\''", "'")).into())
+}
+
 /// The first time from a moment on at which cron starts our line, both in nanoseconds since 1970.
 pub fn tick(from: i64) -> i64 {
     const QUARTER: i64 = 900_000_000_000;
@@ -210,6 +219,10 @@ mod tests {
             let due = Calendar::parse(due.unwrap().trim_matches('\'')).unwrap();
             assert_eq!(due, Calendar::parse(at).unwrap(), "{at}: {line}");
             assert_eq!(terms(&line), Some((due, 3_600_000_000_000)), "{line}");
+        }
+        for file in ["/etc/strongroom/config.toml", "/a b/it's 100%.toml"] {
+            let plan = Plan { config: file.into(), ..plan("daily") };
+            assert_eq!(config(&command(&plan).unwrap()), Some(plan.config));
         }
         assert!(command(&plan("*-*-01 04:00")).is_err());
         let short = command(&Plan { jitter: 30_000_000_000, ..plan("daily") }).unwrap();

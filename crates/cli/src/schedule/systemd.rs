@@ -121,6 +121,19 @@ fn quoted(word: &str) -> String {
     format!("\"{}\"", escaped(&word).replace('$', "$$"))
 }
 
+/// The file whose profile a unit runs that is there.
+pub fn config(unit: &str, of_machine: bool) -> Option<PathBuf> {
+    let service = folder(of_machine).ok()?.join(format!("{unit}.service"));
+    config_in(&std::fs::read_to_string(service).ok()?)
+}
+
+fn config_in(service: &str) -> Option<PathBuf> {
+    let (_, rest) = service.split_once(" \"--config\" \"")?;
+    let (word, _) = rest.split_once("\" \"run\"")?;
+    let word = word.replace("$$", "$").replace("%%", "%");
+    Some(word.replace("\\\"", "\"").replace("\\\\", "\\").into())
+}
+
 /// Writes the units and starts the timer; gives their paths.
 pub fn install(plan: &Plan) -> Result<Vec<PathBuf>, CliError> {
     check_calendar(plan)?;
@@ -235,5 +248,28 @@ fn systemctl(of_machine: bool, words: &[&str]) -> Result<(), CliError> {
     match output.status.success() {
         true => Ok(()),
         false => Err(fail(String::from_utf8_lossy(&output.stderr).trim().to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::Calendar;
+
+    #[test]
+    fn a_unit_says_whose_profile_it_runs() {
+        for file in ["/etc/strongroom/config.toml", "/a \"b\"/it's $1 100%\\.toml"] {
+            let plan = Plan {
+                profile: "default".to_owned(),
+                config: file.into(),
+                program: "/usr/bin/strongroom".into(),
+                calendar: Calendar::parse("daily").unwrap(),
+                jitter: 0,
+                wake: false,
+                of_machine: true,
+                credentials: Vec::new(),
+            };
+            assert_eq!(config_in(&service(&plan)), Some(plan.config));
+        }
     }
 }

@@ -550,6 +550,16 @@ fn a_table_of_cron_keeps_its_other_lines() {
     assert!(both.starts_with("5 4 * * * other\n") && both.contains("--due 03:30"), "{both}");
     assert_eq!(both.lines().count(), 2, "{both}");
     say("schedule --show --user").exits(0).says("cron: ").says("cron runs it next on ");
+    // Another file's profile of the same name would take its place.
+    let file = world.path(".config/strongroom/config.toml");
+    fs::copy(&file, world.path("it's another.toml")).unwrap();
+    for words in ["schedule --cron --user", "schedule --show --user", "schedule --remove --user"] {
+        let mut command = bare(&world, words);
+        command.env("STRONGROOM_CONFIG", world.path("it's another.toml")).env("PATH", &path);
+        let run = Run::of(command.output().unwrap()).exits(1);
+        run.warns("of another file").warns("config.toml").warns("another name");
+    }
+    assert_eq!(fs::read_to_string(&table).unwrap(), both);
     // Once it was run, the next time is tomorrow's at the latest.
     say("run verify").code.unwrap();
     let shown = say("schedule --show --user").exits(0).out;

@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 use clap::Parser;
 use serde_json::json;
+use strongroom_base::SnapshotId;
 use strongroom_base::units::counted;
 use strongroom_catalog::Snapshot;
 use strongroom_machine::boot::{PrivateNetwork, Running, SharedNetwork};
@@ -206,10 +207,16 @@ pub fn run(
     }
     snapshots.reverse();
     let mut recorded = record;
+    let deciding = deciding(snapshots.iter().map(|snapshot| snapshot.id).zip(&found));
+    let mut kept = BTreeMap::new();
+    for snapshot in &snapshots {
+        let one = deciding.get(&snapshot.id).filter(|_| record && !kept.contains_key(&snapshot.id));
+        if let Some(one) = one {
+            kept.insert(snapshot.id, keep(context, &repository, snapshot, one));
+        }
+    }
     for (snapshot, found) in snapshots.iter().zip(&found) {
-        // What was not started says nothing of its snapshot.
-        let is_tried = found.verdict != DrillVerdict::Incomplete;
-        let is_kept = record && is_tried && keep(context, &repository, snapshot, found);
+        let is_kept = is_tried(found) && kept.get(&snapshot.id) == Some(&true);
         recorded = recorded && is_kept;
         context.terminal.json(&boot_event("booted", snapshot, found, is_kept))?;
         report(context, snapshot, found)?;
@@ -217,6 +224,25 @@ pub fn run(
     let worst = found.iter().find(|found| found.verdict != DrillVerdict::Proved);
     summarize(context, &found, worst, recorded)?;
     Ok(worst.map_or(exit, Found::exit).into())
+}
+
+/// What was not started says nothing of its snapshot.
+fn is_tried(found: &Found) -> bool {
+    found.verdict != DrillVerdict::Incomplete
+}
+
+/// The machine of each snapshot whose result is that of the snapshot: one that failed, if any did.
+fn deciding<'f>(
+    machines: impl Iterator<Item = (SnapshotId, &'f Found)>,
+) -> BTreeMap<SnapshotId, &'f Found> {
+    let mut deciding: BTreeMap<SnapshotId, &Found> = BTreeMap::new();
+    for (snapshot, found) in machines.filter(|(_, found)| is_tried(found)) {
+        let one = deciding.entry(snapshot).or_insert(found);
+        if one.verdict == DrillVerdict::Proved {
+            *one = found;
+        }
+    }
+    deciding
 }
 
 /// Starts each when the one before it lives. What comes after one that does not is not tried.
@@ -269,4 +295,29 @@ fn summarize(
         Some(_) => format!("FAILED: of the set of {count}, {proved} showed signs of life"),
     };
     Ok(context.terminal.line(line)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_has_failed_if_one_of_its_machines_has() {
+        let of = |byte| SnapshotId([byte; 16]);
+        let name = |name: &str| name.to_owned();
+        let proved = |text: &str| {
+            let mut found = Found::untried(name(text), String::new());
+            found.verdict = DrillVerdict::Proved;
+            found
+        };
+        let mut ended = proved("db");
+        ended.fail("it ended while others started");
+        let found = [ended, proved("web"), proved("mail"), proved("news")];
+        let untried = Found::untried(name("dns"), String::new());
+        let snapshots = [of(1), of(1), of(2), of(2), of(2), of(3)];
+        let all = found.iter().chain([&untried, &untried]);
+        let deciding = deciding(snapshots.into_iter().zip(all));
+        let names: Vec<_> = deciding.values().map(|found| found.machine.as_str()).collect();
+        assert_eq!(names, ["db", "news"]);
+    }
 }
