@@ -325,7 +325,7 @@ fn store_disks<'r>(
     // A parent with memory left nothing out but zeros.
     let holes_are_zeros = parent.is_some_and(|parent| parent.guarantee.is_some());
     // Zeros that were stored in place of what could not be read were not written either.
-    let whole = parent.filter(|parent| parent.stats.problems == 0);
+    let whole = parent.filter(|_| !before.has_lost);
     let unchanged = |disk: &Disk| {
         let changed = disk.changed_since(whole?.id)?;
         let how = (day_of(started), holes_are_zeros);

@@ -16,6 +16,8 @@ pub struct Earlier {
     pub root: Option<Recipe>,
     /// The machine's folder.
     pub folder: Option<Recipe>,
+    /// Whether zeros are in place of what could not be read of a disk: then the folder is partial.
+    pub has_lost: bool,
     /// What is in it, and in its folders, by path.
     pub known: BTreeMap<Vec<u8>, Entry>,
 }
@@ -26,6 +28,7 @@ impl Earlier {
         let Some(parent) = parent else { return Self::default() };
         let name = stored.name.as_bytes();
         let found = find_entry(&parent.root, name, reader).ok().flatten();
+        let has_lost = found.as_ref().is_some_and(Entry::is_partial);
         let folder = found.and_then(|entry| entry.tree().cloned());
         let mut known = BTreeMap::new();
         let mut list = |above: &[u8], tree: &Recipe| {
@@ -46,7 +49,7 @@ impl Earlier {
                 }
             }
         }
-        Self { root: Some(parent.root.clone()), folder, known }
+        Self { root: Some(parent.root.clone()), folder, has_lost, known }
     }
 
     /// What a disk was.

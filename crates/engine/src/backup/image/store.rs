@@ -27,6 +27,8 @@ pub struct Stored {
     pub recipe: Recipe,
     /// Where its chunks went.
     pub whereabouts: Whereabouts,
+    /// Whether zeros are in place of what could not be read.
+    pub has_lost: bool,
 }
 
 /// What is needed while the disks are stored.
@@ -58,6 +60,8 @@ struct Stream<'t, 'r, 'w, 'm> {
     hole: u64,
     /// Bytes of the disk so far.
     at: u64,
+    /// Whether zeros are in place of what could not be read.
+    has_lost: bool,
 }
 
 /// What changed files were in the parent.
@@ -103,6 +107,7 @@ impl<'r> Storing<'_, 'r> {
                 files: FileBases { reader: self.reader, changed, open: None },
                 hole: 0,
                 at: 0,
+                has_lost: false,
                 writer,
             };
             let plan = Plan::new(&map, disk.image.size());
@@ -138,6 +143,7 @@ impl Stream<'_, '_, '_, '_> {
             }
             Cut::Broken { why } => Err(EngineError::DiskBroken { disk: self.disk.to_owned(), why }),
             Cut::Unreadable { range, why } => {
+                self.has_lost = true;
                 let bytes = range.end - range.start;
                 let message = format!(
                     "{bytes} bytes from byte {} on cannot be read, and were stored as zeros: {why}",
@@ -212,7 +218,7 @@ impl Stream<'_, '_, '_, '_> {
         self.end_hole()?;
         let recipe = self.recipe.finish(&mut self.writer.metadata(self.in_place.as_mut()))?;
         let whereabouts = self.places.finish().map_err(EngineError::Whereabouts)?;
-        Ok((Stored { recipe, whereabouts }, self.files.changed))
+        Ok((Stored { recipe, whereabouts, has_lost: self.has_lost }, self.files.changed))
     }
 }
 

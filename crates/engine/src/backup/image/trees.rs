@@ -93,6 +93,9 @@ impl<'t, 'r> MachineTree<'t, 'r> {
         for (name, top) in self.tops() {
             match top {
                 Top::Image(disk) => {
+                    if self.stored[disk].has_lost {
+                        trees.left_out();
+                    }
                     let content = self.stored[disk].recipe.clone();
                     trees.push(self.file(name, content), tally)?;
                     tally.done(0);

@@ -76,7 +76,8 @@ fn zeros_in_place_of_what_could_not_be_read_are_read_again() {
     assert!(fourth.read < 20 << 20, "{} read", fourth.read);
 }
 
-/// The sample finds a part that cannot be read: what the parent has of it is kept, and named.
+/// The sample finds a part that cannot be read: what the parent has of it is kept, and named; so it is in
+/// each night after it.
 #[test]
 fn a_sample_that_cannot_be_read_is_a_problem() {
     let world = World::bare(113);
@@ -84,9 +85,15 @@ fn a_sample_that_cannot_be_read_is_a_problem() {
     let first = night(&world, &bytes, None, false).outcome.snapshot;
     let day = (first.started.0.div_euclid(86_400_000_000_000) % 50) as u64;
     let at = day * (1 << 20) + 500_000;
-    let watched = Watched { bytes: bytes.clone(), bad: at..at + 4096, ..Watched::default() };
-    let nothing = Some(Changed { since: first.id, ranges: Vec::new() });
-    let next = try_night(&world, watched, nothing, false).unwrap().outcome;
-    assert_eq!(next.snapshot.stats.problems, 1);
-    assert!(restored(&world, &next) == bytes, "the parent has it");
+    let mut since = first.id;
+    for _ in 0..3 {
+        let bad = at..at + 4096;
+        let watched = Watched { bytes: bytes.clone(), bad, ..Watched::default() };
+        let nothing = Some(Changed { since, ranges: Vec::new() });
+        let next = try_night(&world, watched, nothing, false).unwrap();
+        assert_eq!(next.outcome.snapshot.stats.problems, 1);
+        assert!(restored(&world, &next.outcome) == bytes, "the parent has it");
+        assert!(next.read < 20 << 20, "{} read: the writes' notes are believed", next.read);
+        since = next.outcome.snapshot.id;
+    }
 }
