@@ -22,6 +22,7 @@ use strongroom_testkit::{
 use strongroom_upkeep::{PruneOptions, forget, plan_repair, prune, repair};
 
 use crate::verify::check_all;
+use crate::withdrawn::left;
 use crate::world::{ALL, PASSPHRASE, World, init_options, options, run};
 
 fn sessions(objects: &MemoryBackend) -> usize {
@@ -379,6 +380,15 @@ fn a_chunk_that_was_found_wrong_is_so_after_a_rewriting() {
     let listed = ListedArenas::list(&*world.objects).unwrap();
     let next = listed.newest().map(|newest| newest.name).find(|name| name.generation > 0).unwrap();
     world.objects.replace(&next.object(), &vec![0; before[&next.object()].len()]).unwrap();
+    // Who reads does not keep the index, and each leaves the same note.
+    for _ in 0..8 {
+        let mut index = ChunkIndex::open(repository.cache_folder().as_deref()).unwrap();
+        let store = repository.arena_store(CacheLimits::default());
+        index.refresh(repository.backend(), &store, &Silent, &Cancel::new()).unwrap();
+    }
+    let notes = left(&world);
+    let lengths: Vec<u64> = notes.iter().map(|path| path.metadata().unwrap().len()).collect();
+    assert_eq!(lengths, [28], "one note, of one place");
     world.write("meanwhile", b"while it cannot be read");
     let meanwhile = world.backup();
     world.objects.replace(&next.object(), &before[&next.object()]).unwrap();

@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-use strongroom_arena::{ArenaContent, ArenaName};
+use strongroom_arena::{ArenaContent, ArenaName, CacheLimits};
 use strongroom_backend::{Backend, ObjectName};
-use strongroom_repository::{ChunkIndex, snapshot_object};
+use strongroom_base::{Cancel, Location, Silent};
+use strongroom_repository::{ChunkIndex, LostPlaces, snapshot_object};
 use strongroom_testkit::damage::names_in;
 use strongroom_testkit::{Listener, noise};
 
@@ -35,7 +36,7 @@ fn cache_folder(world: &World) -> PathBuf {
 }
 
 /// The files of what was found to be lost and is not in the index yet.
-fn left(world: &World) -> Vec<PathBuf> {
+pub fn left(world: &World) -> Vec<PathBuf> {
     let entries = fs::read_dir(cache_folder(world)).unwrap();
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     files.retain(|path| path.file_name().unwrap().to_str().unwrap().starts_with("withdrawn-"));
@@ -111,5 +112,39 @@ fn a_damaged_note_of_what_is_lost_is_reported() {
         let said = listener.problems();
         let is_it = said.iter().any(|heard| heard.message.contains("`strongroom verify`"));
         assert_eq!(is_it, is_reported, "{said:?}");
+    }
+}
+
+/// An arena that is silent for a while has the same wrong chunk when it speaks again.
+#[test]
+fn what_is_left_out_stays_so_though_its_arena_could_not_be_read() {
+    for another_has_the_index in [false, true] {
+        let world = World::bare(830).with_cache();
+        world.write("file", &noise(830, 60_000));
+        world.backup();
+        let arena = ArenaName::of(of_data(&world).first().unwrap()).unwrap().id;
+        let place = Location { arena, slot: 0 };
+        let folder = cache_folder(&world);
+        let repository = world.open();
+        let store = repository.arena_store(CacheLimits::default());
+        let fingerprint = store.arena(arena).unwrap().slot(0).unwrap().fingerprint;
+        let refreshed = || {
+            let mut index = ChunkIndex::open(Some(&folder)).unwrap();
+            index.refresh(repository.backend(), &store, &Silent, &Cancel::new()).unwrap();
+            index
+        };
+        assert_eq!(refreshed().lookup(&fingerprint), Some(place));
+        let wrong = LostPlaces { slots: vec![place], arenas: Vec::new() };
+        let silent = LostPlaces { slots: Vec::new(), arenas: vec![arena] };
+        refreshed().withdraw_for_good(&wrong, &Silent);
+        let other = another_has_the_index.then(|| ChunkIndex::open(Some(&folder)).unwrap());
+        refreshed().withdraw_for_good(&silent, &Silent);
+        drop(other);
+        for _ in 0..3 {
+            let mut index = refreshed();
+            assert_eq!(index.lookup(&fingerprint), None, "{another_has_the_index}");
+            index.flush(&Silent);
+        }
+        assert_eq!(left(&world), Vec::<PathBuf>::new());
     }
 }

@@ -191,7 +191,8 @@ impl ChunkIndex {
         self.left = Left::read(self.folder.as_deref(), monitor);
         let unreadable = std::mem::take(&mut self.left.lost.arenas);
         // They are asked again below.
-        self.withdraw_arenas(&unreadable);
+        let carried = self.withdraw_arenas(&unreadable);
+        self.left.lost.slots.extend(carried);
         let vanished = self.drop_changed(listed, store).unwrap_or_else(|error| {
             monitor.detail(&format!("the index is built again: {error}"));
             self.begin_again(monitor)
@@ -266,7 +267,8 @@ impl ChunkIndex {
         Ok(refreshed)
     }
 
-    /// Adds the chunks of an arena, except for those in places that are left out; returns false, and adds
+    /// Adds the chunks of an arena, except for those in places that are left out (the caller withdraws them,
+    /// so that deltas that rest on them are checked again); returns false, and adds
     /// nothing, if the place withholds one with bases of its deltas: these would be remembered as gone.
     fn cover(
         &mut self,
@@ -299,7 +301,7 @@ impl ChunkIndex {
             if is_usable {
                 self.keep(&entry.fingerprint, ordinal, slot);
                 chunks += 1;
-            } else {
+            } else if !left_out.contains(&Location { arena: arena.id, slot }) {
                 self.orphans.insert((ordinal, slot));
             }
         }

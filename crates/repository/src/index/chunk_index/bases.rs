@@ -123,26 +123,31 @@ impl ChunkIndex {
     /// Leaves out slots that do not hold what their summaries say, until their arenas are
     /// rewritten: the next backup stores those chunks again.
     pub fn withdraw(&mut self, wrong: &[Location]) {
+        let mut is_news = false;
         for place in wrong {
             let ordinal = self.arenas.find(place.arena);
-            self.orphans.extend(ordinal.map(|ordinal| (ordinal, place.slot)));
+            is_news |= ordinal.is_some_and(|ordinal| self.orphans.insert((ordinal, place.slot)));
         }
-        if !wrong.is_empty() {
+        if is_news {
             self.check_deltas_again();
         }
     }
 
     /// Leaves out arenas of which nothing can be read, not even which chunks they have: the next backup
-    /// asks each again, and stores again what was in it if it still cannot be read.
-    pub fn withdraw_arenas(&mut self, unreadable: &[ArenaId]) {
+    /// asks each again, and stores again what was in it if it still cannot be read. Gives what was left out of
+    /// them, which is to be left out if they can be read again.
+    pub(super) fn withdraw_arenas(&mut self, unreadable: &[ArenaId]) -> Vec<Location> {
+        let mut left_out = Vec::new();
         for id in unreadable {
             if let Some(ordinal) = self.arenas.find(*id) {
+                left_out.extend(self.left_out_of(ordinal, *id));
                 self.arenas.update(ordinal, |covered| covered.exists = false);
             }
         }
         if !unreadable.is_empty() {
             self.check_deltas_again();
         }
+        left_out
     }
 
     /// What was found out about deltas in this session need not be found out again.

@@ -1,12 +1,12 @@
 //! What has changed since the index was made, and what it drops because of that.
 
 use strongroom_arena::{ArenaStore, ListedArena, ListedArenas};
-use strongroom_base::{Location, Monitor};
+use strongroom_base::Monitor;
 use strongroom_index::IndexError;
 
 use super::super::arenas::Covered;
 use super::super::location::unpack_location;
-use super::{ChunkIndex, withdrawn};
+use super::ChunkIndex;
 
 impl ChunkIndex {
     /// Drops the arenas that are gone or changed; returns how many are gone.
@@ -32,9 +32,8 @@ impl ChunkIndex {
             vanished += usize::from(newest.is_none());
             // A rewriting opens blocks and compares no fingerprint: what was wrong is so in the next generation.
             if newest.is_some() {
-                let wrong = self.orphans.iter().filter(|(of, _)| *of == ordinal);
-                let places = wrong.map(|(_, slot)| Location { arena: covered.id, slot: *slot });
-                self.left.lost.slots.extend(places);
+                let wrong = self.left_out_of(ordinal, covered.id);
+                self.left.lost.slots.extend(wrong);
             }
             self.arenas.update(ordinal, |covered| covered.exists = false);
             changed = true;
@@ -68,14 +67,13 @@ impl ChunkIndex {
     /// left out is lost in the repository, and not only here, so the next index leaves it out too.
     pub(super) fn begin_again(&mut self, monitor: &dyn Monitor) -> usize {
         let left_out = self.left_out();
-        let noted = self.folder.as_deref().map(|folder| withdrawn::leave(folder, &left_out));
-        if let Some(Err(error)) = noted {
-            monitor.detail(&format!("what is lost cannot be noted in the cache: {error}"));
-        }
+        self.leave_for_later(left_out.clone(), monitor);
         if self.clear().is_err() {
             let (folder, collections) = (self.folder.take(), self.collections.clone());
-            *self = Self { folder, collections, ..Self::in_memory() };
+            let left = std::mem::take(&mut self.left);
+            *self = Self { folder, collections, left, ..Self::in_memory() };
         }
+        self.left.lost.slots.extend(left_out);
         0
     }
 }

@@ -44,6 +44,14 @@ impl LostPlaces {
         self.slots.is_empty() && self.arenas.is_empty()
     }
 
+    /// Each place once, and the same in the same order.
+    fn sort(&mut self) {
+        self.slots.sort_unstable();
+        self.slots.dedup();
+        self.arenas.sort_unstable();
+        self.arenas.dedup();
+    }
+
     fn pack(&self) -> Vec<u8> {
         let arenas = self.arenas.iter().map(|id| Location { arena: *id, slot: WHOLE_ARENA });
         let mut bytes = MAGIC.to_vec();
@@ -114,6 +122,7 @@ impl Left {
             }
             left.files.push(path);
         }
+        left.lost.sort();
         left
     }
 
@@ -131,7 +140,8 @@ impl ChunkIndex {
     /// the index if this handle is its writer. Returns false if neither could be written.
     pub fn withdraw_for_good(&mut self, lost: &LostPlaces, monitor: &dyn Monitor) -> bool {
         self.withdraw(&lost.slots);
-        self.withdraw_arenas(&lost.arenas);
+        let mut later = self.withdraw_arenas(&lost.arenas);
+        later.extend(lost.slots.iter().filter(|place| !self.exists(place.arena)));
         let file = self.folder.as_deref().map(|folder| leave(folder, lost));
         let is_left = match file {
             Some(Ok(path)) => {
@@ -144,6 +154,7 @@ impl ChunkIndex {
             }
             None => true,
         };
+        self.leave_for_later(later, monitor);
         self.flush(monitor) || is_left
     }
 
@@ -158,7 +169,13 @@ impl ChunkIndex {
         lost.retain(|place| {
             !self.exists(place.arena) && !listed.generations(place.arena).is_empty()
         });
-        let lost = LostPlaces { slots: lost, arenas: Vec::new() };
+        self.leave_for_later(lost, monitor);
+    }
+
+    /// Leaves places for the sessions after this one: the index does not have them, even once it is committed.
+    pub(super) fn leave_for_later(&mut self, lost: Vec<Location>, monitor: &dyn Monitor) {
+        let mut lost = LostPlaces { slots: lost, arenas: Vec::new() };
+        lost.sort();
         match self.folder.as_deref().map(|folder| leave(folder, &lost)) {
             // The same file may be one of those that this session takes over.
             Some(Ok(Some(path))) => self.left.files.retain(|taken| *taken != path),
@@ -170,12 +187,18 @@ impl ChunkIndex {
     }
 
     /// What is left out and would be forgotten with the index.
-    pub(super) fn left_out(&self) -> LostPlaces {
+    pub(super) fn left_out(&self) -> Vec<Location> {
         let existing = self.orphans.iter().filter_map(|(ordinal, slot)| {
             let arena = self.arenas.existing(*ordinal)?.id;
             Some(Location { arena, slot: *slot })
         });
-        LostPlaces { slots: existing.collect(), arenas: Vec::new() }
+        existing.collect()
+    }
+
+    /// What is left out of an arena that the index has, and would be forgotten with it.
+    pub(super) fn left_out_of(&self, ordinal: u32, id: ArenaId) -> Vec<Location> {
+        let slots = self.orphans.iter().filter(|(of, _)| *of == ordinal);
+        slots.map(|(_, slot)| Location { arena: id, slot: *slot }).collect()
     }
 }
 
