@@ -1,8 +1,7 @@
 //! A snapshot of regions that other snapshots have: buckets of many nodes, stored at one instant, of
 //! which each node has committed its own. No byte of them is stored again.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use strongroom_arena::CacheLimits;
@@ -81,17 +80,17 @@ fn combine_in_session(
     let mut tally = Tally::new(monitor, Totals::of(regions.count() as u64, bytes));
     // The new snapshot is the owner's, who reads everything: what a node names in it is looked for where the
     // node's own snapshot could name it, and nowhere else.
-    let mut readers: HashMap<&str, ChunkReader> = HashMap::new();
-    for StoredRegion { path, content, domain, .. } in files {
-        let own = match readers.entry(domain) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => {
-                let limits = CacheLimits::default();
-                new.insert(ChunkReader::of_domain(repository, domain, limits)?)
+    let mut by_domain: BTreeMap<&str, Vec<&StoredRegion>> = BTreeMap::new();
+    for file in files {
+        by_domain.entry(&file.domain).or_default().push(file);
+    }
+    for (domain, files) in by_domain {
+        // One at a time, as each keeps blocks.
+        let own = ChunkReader::of_domain(repository, domain, CacheLimits::default())?;
+        for StoredRegion { path, content, .. } in files {
+            if !is_whole(content, &own, &|chunk| writer.is_there(chunk, &own))? {
+                return Err(EngineError::PartGone { path: path.clone() });
             }
-        };
-        if !is_whole(content, own, &|chunk| writer.is_there(chunk, own))? {
-            return Err(EngineError::PartGone { path: path.clone() });
         }
     }
     let entries =

@@ -13,8 +13,8 @@ use strongroom_catalog::{ChunkRef, Recipe, Snapshot};
 use strongroom_engine::cat;
 use strongroom_repository::keys::KdfCost;
 use strongroom_repository::{
-    ArenaSlots, ChunkReader, Collections, Repository, RepositoryError, Session, read_snapshot,
-    read_vouchers,
+    ArenaSlots, ChunkIndex, ChunkReader, Collections, Repository, RepositoryError, Session,
+    read_snapshot, read_vouchers,
 };
 use strongroom_testkit::Image;
 use strongroom_upkeep::{
@@ -396,6 +396,13 @@ fn kept_h3_a_delta_of_another_domain_s_chunk_is_not_made() {
     assert_eq!(all.read_data(&chunk).unwrap(), secret, "the owner's own verbs read it");
     let of_thief = ChunkReader::of_domain(&owner, "laptop", limits).unwrap();
     assert!(of_thief.read_data(&chunk).is_err());
+    // Nor is it named for the thief in a snapshot of the owner's.
+    let mut index = ChunkIndex::in_memory();
+    let refreshed = index.refresh(owner.backend(), all.store(), &Silent, &Cancel::new());
+    assert!(refreshed.is_ok());
+    let is_there = |reader: &ChunkReader| index.is_there(&fingerprint, location, reader.store());
+    assert!(is_there(&all).unwrap());
+    assert!(!is_there(&of_thief).unwrap());
 }
 
 /// A machine that can only store learns nothing of what others have stored, and uses nothing of it.

@@ -18,16 +18,8 @@ impl ChunkIndex {
         place: Location,
         store: &ArenaStore,
     ) -> Result<bool, RepositoryError> {
-        Ok(self.is_trusted(place.arena) && self.is_whole_there(place, store)?)
-    }
-
-    /// The same, also of an arena that is not trusted.
-    pub(super) fn is_whole_there(
-        &self,
-        place: Location,
-        store: &ArenaStore,
-    ) -> Result<bool, RepositoryError> {
-        Ok(!self.is_withdrawn(place)
+        Ok(self.is_trusted(place.arena)
+            && !self.is_withdrawn(place)
             && !self.excludes(place)
             && self.is_slot(place, store, is_whole)?)
     }
@@ -161,6 +153,6 @@ impl ChunkIndex {
 }
 
 /// Whether a slot holds a chunk that is stored whole.
-fn is_whole(slot: SlotRef<'_>) -> bool {
+pub(super) fn is_whole(slot: SlotRef<'_>) -> bool {
     slot.fingerprint != Fingerprint::ZERO && slot.bases.is_empty()
 }

@@ -1,14 +1,16 @@
 //! Where a chunk is, and whether it is there still: what an index says was true when it was made.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use strongroom_arena::{ArenaStore, ListedArenas, SlotRef};
+use strongroom_arena::{Arena, ArenaStore, ListedArenas, SlotRef};
 use strongroom_backend::Backend;
-use strongroom_base::{Fingerprint, Location};
+use strongroom_base::{ArenaId, Fingerprint, Location};
 
 use super::super::location::{is_of, key_of, unpack_location};
 use super::ChunkIndex;
+use super::bases::is_whole;
 use crate::error::RepositoryError;
 
 impl ChunkIndex {
@@ -99,8 +101,8 @@ impl ChunkIndex {
 
     /// Whether the chunk of a reference still exists, also in an arena that is not trusted: what another
     /// domain has stored for itself may be named for it again, and is no worse than its own snapshot. The
-    /// reference may be made up, so the summary is asked, also of an arena that was never rewritten; and of
-    /// another domain's, which `store` does not open.
+    /// reference may be made up, so the summary is asked, also of an arena that was never rewritten, and of
+    /// those of its bases; of another domain's arena there is none, as `store` does not open it.
     pub fn is_there(
         &self,
         fingerprint: &Fingerprint,
@@ -110,25 +112,35 @@ impl ChunkIndex {
         if !self.exists(location.arena) || self.is_withdrawn(location) || self.excludes(location) {
             return Ok(false);
         }
-        let arena = match store.arena(location.arena) {
-            Ok(arena) => arena,
-            Err(error) if error.is_unreadable() => return Ok(false),
-            Err(error) if self.notes_withheld(location.arena, &error) => return Ok(false),
-            Err(error) => return Err(error.into()),
-        };
+        let Some(arena) = self.opened(location.arena, store)? else { return Ok(false) };
         let Some(slot) = arena.slot(location.slot) else { return Ok(false) };
         if !fingerprint.names(location, &slot.fingerprint) {
             return Ok(false);
         }
-        if self.is_trusted(location.arena) {
-            return self.is_present(fingerprint, location, store);
-        }
         for base in slot.bases {
-            if !self.is_whole_there(*base, store)? {
+            let Some(arena) = self.opened(base.arena, store)? else { return Ok(false) };
+            let is_left = self.exists(base.arena)
+                && !self.is_withdrawn(*base)
+                && !self.excludes(*base)
+                && arena.slot(base.slot).is_some_and(is_whole);
+            if !is_left {
                 return Ok(false);
             }
         }
-        Ok(true)
+        Ok(!self.is_trusted(location.arena) || self.is_present(fingerprint, location, store)?)
+    }
+
+    /// The summary of an arena, if the place gives it and `store` opens it.
+    fn opened(
+        &self,
+        id: ArenaId,
+        store: &ArenaStore,
+    ) -> Result<Option<Arc<Arena>>, RepositoryError> {
+        match store.arena(id) {
+            Ok(arena) => Ok(Some(arena)),
+            Err(error) if error.is_unreadable() || self.notes_withheld(id, &error) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Whether a slot of an arena that exists still holds this chunk: for a rewritten one, its
@@ -156,11 +168,8 @@ impl ChunkIndex {
             Some(covered) if covered.generation == 0 => return Ok(true),
             Some(_) => {}
         }
-        match store.arena(place.arena) {
-            Ok(arena) => Ok(arena.slot(place.slot).is_some_and(check)),
-            Err(error) if error.is_unreadable() => Ok(false),
-            Err(error) if self.notes_withheld(place.arena, &error) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
+        Ok(self
+            .opened(place.arena, store)?
+            .is_some_and(|arena| arena.slot(place.slot).is_some_and(check)))
     }
 }
