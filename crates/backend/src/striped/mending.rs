@@ -53,14 +53,14 @@ impl StripedBackend {
         self.remove_pieces(&holders, pieces)
     }
 
-    /// The objects of which a store lacks something. What has other bytes of the same length is found
-    /// only if all are read.
+    /// The objects of which a store seems to lack something: their names alone, as all can be lacking. What has
+    /// other bytes of the same length is found only if all are read.
     fn lacks(
         &self,
         store: &Store,
         number: usize,
         reads_all: bool,
-    ) -> Result<Vec<Lack>, BackendError> {
+    ) -> Result<Vec<ObjectName>, BackendError> {
         let lengths = |listed: Vec<ObjectInfo>| -> HashMap<ObjectName, u64> {
             listed.into_iter().map(|info| (info.name, info.bytes)).collect()
         };
@@ -69,10 +69,42 @@ impl StripedBackend {
         for folder in FOLDERS {
             listed.own = lengths(store.list(folder)?);
             for ObjectInfo { name, .. } in self.list(folder)? {
-                lacks.extend(self.lack(store, number, name, &listed, reads_all)?);
+                let lack = self.lack(store, number, name, &listed, reads_all)?;
+                lacks.extend(lack.map(|lack| lack.name));
             }
         }
         Ok(lacks)
+    }
+
+    /// What a store lacks of an object now: since the listing it may have been removed, or a writer may have
+    /// been on its way from store to store.
+    fn lacks_still(
+        &self,
+        store: &Store,
+        number: usize,
+        name: ObjectName,
+        reads_all: bool,
+    ) -> Result<Option<Lack>, BackendError> {
+        self.indexes().remove(&name);
+        let found = match self.look(&name) {
+            Err(error) if error.is_not_found() || error.is_withheld() => return Ok(None),
+            other => other?,
+        };
+        let mut listed = Listed::default();
+        if let Some(bytes) = size_in(store, &name)? {
+            listed.own.insert(name.clone(), bytes);
+        }
+        let indexes = match &found {
+            Found::Large(_) => self.indexes_of(&name).collect(),
+            _ => Vec::new(),
+        };
+        for index in indexes {
+            let piece = pieces_name(&name, &index);
+            if let Some(bytes) = size_in(store, &piece)? {
+                listed.pieces.insert(piece, bytes);
+            }
+        }
+        self.lack(store, number, name, &listed, reads_all)
     }
 
     /// What a store lacks of an object, if anything.
@@ -85,7 +117,7 @@ impl StripedBackend {
         reads_all: bool,
     ) -> Result<Option<Lack>, BackendError> {
         let mut found = match self.look(&name) {
-            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) if error.is_not_found() || error.is_withheld() => return Ok(None),
             other => other?,
         };
         // The one that was found may be what is damaged.
@@ -112,7 +144,9 @@ impl StripedBackend {
     /// Makes again in a store what it lacks. Returns how many objects that were.
     fn fill(&self, store: &Store, number: usize) -> Result<u64, BackendError> {
         let mut made = 0;
-        for Lack { name, found, own, has_piece } in self.lacks(store, number, true)? {
+        for name in self.lacks(store, number, true)? {
+            let Some(lack) = self.lacks_still(store, number, name, true)? else { continue };
+            let Lack { name, found, own, has_piece } = lack;
             if let Found::Large(index) = &found {
                 let pieces = pieces_name(&name, index);
                 let whole = match self.read_whole(&name, index) {
@@ -121,6 +155,7 @@ impl StripedBackend {
                         self.drop_rest(&name, &pieces)?;
                         continue;
                     }
+                    Err(error) if error.is_withheld() => continue,
                     other => other?,
                 };
                 if !has_piece {
@@ -175,20 +210,9 @@ impl Stores for StripedBackend {
         let mut lacking = 0;
         for (number, store) in self.stores.iter().enumerate() {
             let Some(store) = store else { continue };
-            for Lack { name, found, .. } in self.lacks(store, number, reads_all)? {
-                // A writer may have been on its way from store to store, or removed it everywhere.
-                self.indexes().remove(&name);
-                let mut listed = Listed::default();
-                if let Some(bytes) = size_in(store, &name)? {
-                    listed.own.insert(name.clone(), bytes);
-                }
-                if let Found::Large(index) = &found {
-                    let piece = pieces_name(&name, index);
-                    if let Some(bytes) = size_in(store, &piece)? {
-                        listed.pieces.insert(piece, bytes);
-                    }
-                }
-                lacking += u64::from(self.lack(store, number, name, &listed, reads_all)?.is_some());
+            for name in self.lacks(store, number, reads_all)? {
+                let lack = self.lacks_still(store, number, name, reads_all)?;
+                lacking += u64::from(lack.is_some());
             }
         }
         Ok(lacking)
@@ -213,6 +237,8 @@ fn own_of(
         Ok(own) if own == kept => Ok(Own::Right),
         Ok(_) => Ok(Own::Other),
         Err(error) if error.is_not_found() || error.is_damage() => Ok(Own::Absent),
+        // That one store does not give it keeps no other from being mended.
+        Err(error) if error.is_withheld() => Ok(if has_length { Own::Right } else { Own::Other }),
         Err(error) => Err(error),
     }
 }
@@ -225,7 +251,8 @@ fn size_in(store: &Store, name: &ObjectName) -> Result<Option<u64>, BackendError
     }
 }
 
-/// Whether the piece that a store has is the one that the index means.
+/// Whether the piece that a store has, which is as long as it should be, is the one that the index means. If the
+/// store withholds it, its length counts.
 fn is_right(
     store: &Store,
     piece: &ObjectName,
@@ -236,6 +263,7 @@ fn is_right(
     match store.read(piece, 0, length.saturating_add(1)) {
         Ok(bytes) => Ok(index.is_piece(number, &bytes)),
         Err(error) if error.is_not_found() || error.is_damage() => Ok(false),
+        Err(error) if error.is_withheld() => Ok(true),
         Err(error) => Err(error),
     }
 }

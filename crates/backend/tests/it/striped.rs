@@ -9,7 +9,9 @@ use strongroom_backend::{
 };
 use strongroom_base::SeededEntropy;
 use strongroom_testkit::conformance::check;
-use strongroom_testkit::{Calls, FaultKind, FaultPlan, FaultyBackend, Random};
+use strongroom_testkit::{
+    Calls, FaultKind, FaultPlan, FaultyBackend, Gives, Random, WithholdingBackend,
+};
 
 type Objects = BTreeMap<ObjectName, Vec<u8>>;
 
@@ -595,4 +597,65 @@ fn creating_again_needs_no_room() {
     backend.create(&name("x"), &[1; 30]).unwrap();
     stores[1].remove(&name("x")).unwrap();
     assert!(backend.create(&name("x"), &[1; 30]).is_err());
+}
+
+/// A collector and a repair at once: what is removed everywhere meanwhile does not come back.
+#[test]
+fn what_is_removed_during_a_mend_stays_removed() {
+    let stores = stores(3);
+    StripedBackend::create(as_stores(&stores), 1, SET, "stripes").unwrap();
+    let backend = open(&stores).unwrap();
+    let removed = [name("a"), name("b")];
+    backend.create(&removed[0], &summed(90, 7)).unwrap();
+    backend.create(&removed[1], &[8; 5000]).unwrap();
+    backend.create(&name("z"), &summed(90, 9)).unwrap();
+    // The collector has removed them from the last store, and goes on once the mending of that store, which
+    // alone reads another object there, has missed them.
+    let remove = |store: &MemoryBackend| {
+        for info in [store.list("arenas").unwrap(), store.list("pieces").unwrap()].concat() {
+            if info.name != name("z") {
+                store.remove(&info.name).unwrap();
+            }
+        }
+    };
+    remove(&stores[2]);
+    let others = [stores[0].clone(), stores[1].clone()];
+    let mut seen = as_stores(&stores);
+    seen[2] = Arc::new(WithholdingBackend::new(stores[2].clone(), move |asked| {
+        if *asked == name("z") {
+            others.iter().for_each(|store| remove(store));
+        }
+        Gives::All
+    }));
+    let seen = seen.into_iter().map(Some).collect();
+    let backend = StripedBackend::open(seen, "stripes").unwrap().unwrap().with_judge(judge);
+    assert_eq!(backend.with_small_bytes(100).mend().unwrap(), 0);
+    for store in &stores {
+        removed.iter().for_each(|name| assert!(store.size(name).is_err(), "{name}"));
+    }
+}
+
+/// One store does not give what it has: another one that was erased is made again all the same.
+#[test]
+fn what_one_store_withholds_ends_no_mend() {
+    for gives in [Gives::Forbidden, Gives::Archived] {
+        let stores = stores(4);
+        let objects = samples();
+        let made = StripedBackend::create(as_stores(&stores), 2, SET, "stripes").unwrap();
+        fill(&made.with_small_bytes(100), &objects);
+        let left = erased(&stores, &[2]);
+        let mut seen = as_stores(&left);
+        let of_objects = move |asked: &ObjectName| match asked.folder() {
+            "" => Gives::All,
+            _ => gives,
+        };
+        seen[1] = Arc::new(WithholdingBackend::new(left[1].clone(), of_objects));
+        let seen = || StripedBackend::open(seen.iter().cloned().map(Some).collect(), "stripes");
+        let backend = seen().unwrap().unwrap().with_small_bytes(100);
+        assert_eq!(backend.missing(), 1);
+        assert!(backend.mend().unwrap() > 0);
+        assert_eq!(left[2].snapshot(), stores[2].snapshot(), "{gives:?}");
+        let mended = seen().unwrap().unwrap().with_small_bytes(100);
+        assert_eq!((mended.missing(), mended.lacking(true).unwrap()), (0, 0));
+    }
 }

@@ -126,7 +126,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     report_missing(context, &outcome)?;
     if outcome.lacking > 0 {
         context.terminal.line(format!(
-            "{} or damaged in single stores: `strongroom repair` makes them again",
+            "{} or damaged in single stores: `strongroom repair` makes again those that are whole in another",
             counted(outcome.lacking, "object is missing", "objects are missing")
         ))?;
     }
