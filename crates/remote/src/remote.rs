@@ -40,6 +40,9 @@ enum Found {
     Other,
     /// As many bytes, which this client is not given.
     OfEqualLength(Failure),
+    /// Bytes of which this client does not even learn how many, or nothing: some places say no more of what
+    /// does not exist.
+    Unseen(Failure),
 }
 
 /// Whether a place has an object and does not give it to this client.
@@ -156,6 +159,7 @@ impl<S: Service> Remote<S> {
             // Of an empty object, some servers cannot send a part.
             Ok(0) => return Ok(Found::Equal),
             Ok(_) => {}
+            Err(failure) if is_withheld(&failure) => return Ok(Found::Unseen(failure)),
             Err(failure) if failure.is_of_the_object() => return Ok(Found::Other),
             Err(failure) => return Err(failure),
         }
@@ -178,11 +182,17 @@ impl<S: Service> Remote<S> {
                     found => return self.conclude(name, found),
                 },
                 Err(Failure::NotFound) => {}
+                // Another create says whether it is there.
+                Err(failure) if is_withheld(&failure) && (self.is_drawn)(name) => {}
                 Err(failure) => return Err(failure),
             }
         }
         match self.service.create(name, bytes) {
-            Err(Failure::Taken) => self.compare(name, bytes),
+            Err(Failure::Taken) => match self.look(name, bytes)? {
+                // It is there, and no other writer draws the same name.
+                Found::Unseen(_) if lost > 0 && (self.is_drawn)(name) => Ok(()),
+                found => self.conclude(name, found),
+            },
             // Of the room or the rights that are lacking now, an earlier attempt may have had enough.
             Err(Failure::Full { .. } | Failure::Refused { .. })
                 if lost > 0 && self.compare(name, bytes).is_ok() =>
@@ -208,7 +218,7 @@ impl<S: Service> Remote<S> {
             Found::OfEqualLength(Failure::Refused { refusal: Refusal::Archived, .. }) => {
                 Err(Failure::Taken)
             }
-            Found::OfEqualLength(failure) => Err(failure),
+            Found::OfEqualLength(failure) | Found::Unseen(failure) => Err(failure),
         }
     }
 

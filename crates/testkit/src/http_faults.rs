@@ -185,10 +185,13 @@ fn carry(
     head.push_str("\r\n");
     let mut stream = TcpStream::connect(server)?;
     stream.write_all(head.as_bytes())?;
-    stream.write_all(body)?;
+    // A server may answer before it has read all, and listen no more.
+    let _ = stream.write_all(body);
     let mut answer = Vec::new();
-    stream.read_to_end(&mut answer)?;
-    Ok(answer)
+    match stream.read_to_end(&mut answer) {
+        Err(error) if answer.is_empty() => Err(error),
+        _ => Ok(answer),
+    }
 }
 
 fn answer(

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use strongroom_backend::{Backend, BackendError, ObjectName, Refusal};
+use strongroom_backend::{Backend, BackendError, ObjectName, Refusal, read_all};
 use strongroom_base::{FixedClock, Stopwatch, Timestamp};
-use strongroom_remote::Past;
+use strongroom_remote::{Past, Settings};
 use strongroom_testkit::conformance;
 use strongroom_testkit::http_faults::{Asked, FaultyHttp, HttpFault};
 use strongroom_testkit::servers::{azurite, moto, versitygw, wsgidav};
@@ -343,6 +343,42 @@ fn a_lock_of_the_weaker_kind_is_not_enough() {
     }
 }
 
+/// Real stores ask for the right to get before they say how long an object is, and some also before they say
+/// that there is none.
+#[test]
+fn what_may_not_even_be_looked_at_is_known_by_its_name() {
+    let gateway = versitygw();
+    let text = "<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>";
+    for (round, is_first_stored) in [true, false].into_iter().enumerate() {
+        let puts = AtomicUsize::new(0);
+        let server = FaultyHttp::start(Some(gateway.server.address), move |asked| {
+            let is_object = asked.target.contains("/arenas/");
+            match asked.method.as_str() {
+                "PUT" if is_object && puts.fetch_add(1, Ordering::Relaxed) % 3 == 0 => {
+                    match is_first_stored {
+                        true => HttpFault::Unanswered,
+                        false => HttpFault::Instead(500, Vec::new(), String::new()),
+                    }
+                }
+                "HEAD" if is_object => HttpFault::Instead(403, Vec::new(), String::new()),
+                "GET" if is_object => HttpFault::Instead(403, Vec::new(), text.to_owned()),
+                _ => HttpFault::None,
+            }
+        });
+        let of = |address| settings(gateway.variables(address));
+        let plain = place("s3://bucket").open(&of(gateway.server.address)).unwrap().unwrap();
+        let limited = Settings { is_drawn: |name| name.folder() == "arenas", ..of(server.address) };
+        let backend = place("s3://bucket").open(&limited).unwrap().unwrap();
+        for bytes in [vec![7; 300 << 10], vec![7; 100]] {
+            let drawn = ObjectName::new("arenas", format!("{round}-{}", bytes.len()));
+            backend.create(&drawn, &bytes).unwrap();
+            assert!(read_all(&*plain, &drawn).unwrap() == bytes);
+            // It was not this writer's attempt that was lost.
+            assert!(backend.create(&drawn, &bytes[1..]).is_err());
+        }
+    }
+}
+
 /// A part that is lost or turned away costs that part, and an upload that is given up is ended.
 #[test]
 fn a_lost_part_is_sent_again_alone() {
@@ -364,7 +400,7 @@ fn a_lost_part_is_sent_again_alone() {
     let count = |part: &str| asked.iter().filter(|asked| asked.target.contains(part)).count();
     assert_eq!(asked.iter().filter(|asked| asked.target.contains("uploads")).count(), 1);
     assert_eq!(count("partNumber="), 5 + 3);
-    let back = strongroom_backend::read_all(&*backend, &ObjectName::new("arenas", "long"));
+    let back = read_all(&*backend, &ObjectName::new("arenas", "long"));
     assert!(back.unwrap() == bytes);
 
     let full = FaultyHttp::start(Some(gateway.server.address), |asked| {
