@@ -1,6 +1,7 @@
 //! A place that does not give every object that it has: some wait in an archive, some this key may
 //! not read.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -21,6 +22,8 @@ pub enum Gives {
     Front(u64),
     /// At most this many bytes, and not a word of the others.
     CutShort(usize),
+    /// Nothing: a directory is in its place, which nothing can be written over.
+    Directory,
 }
 
 type Rule = Box<dyn Fn(&ObjectName) -> Gives + Send + Sync>;
@@ -47,6 +50,10 @@ impl<B: Backend + ?Sized> WithholdingBackend<B> {
         self.rule.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn is_directory(name: &ObjectName) -> BackendError {
+        BackendError::Unreadable { name: name.clone(), source: ErrorKind::IsADirectory.into() }
+    }
+
     fn refused(&self, name: &ObjectName, refusal: Refusal) -> BackendError {
         let (what, answer) = (name.to_string(), "the test withholds it".to_owned());
         BackendError::Refused { operation: Operation::Read, what, refusal, answer }
@@ -65,6 +72,7 @@ impl<B: Backend + ?Sized> Backend for WithholdingBackend<B> {
                 self.inner.read(name, offset, length)
             }
             Gives::Forbidden | Gives::Front(_) => Err(self.refused(name, Refusal::Right)),
+            Gives::Directory => Err(Self::is_directory(name)),
             Gives::CutShort(most) => self.inner.read(name, offset, length.min(most)),
         }
     }
@@ -78,7 +86,10 @@ impl<B: Backend + ?Sized> Backend for WithholdingBackend<B> {
     }
 
     fn replace(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), BackendError> {
-        self.inner.replace(name, bytes)
+        match (self.rule())(name) {
+            Gives::Directory => Err(Self::is_directory(name)),
+            _ => self.inner.replace(name, bytes),
+        }
     }
 
     fn remove(&self, name: &ObjectName) -> Result<(), BackendError> {

@@ -1,7 +1,5 @@
 //! Repairs one object, and reports the result.
 
-use std::io;
-
 use strongroom_arena::envelope;
 use strongroom_backend::{Backend, BackendError, DIRECTORY_IN_PLACE, ObjectName};
 use strongroom_base::{Monitor, Problem, Severity, SnapshotId};
@@ -81,9 +79,7 @@ pub fn replace(
 ) -> Result<Mended, BackendError> {
     match backend.replace(name, bytes) {
         Ok(()) => Ok(Mended::Yes),
-        Err(BackendError::Io { source, .. }) if source.kind() == io::ErrorKind::IsADirectory => {
-            Ok(Mended::No(DIRECTORY_IN_PLACE.to_owned()))
-        }
+        Err(error) if error.is_directory() => Ok(Mended::No(DIRECTORY_IN_PLACE.to_owned())),
         Err(error) => Err(error),
     }
 }

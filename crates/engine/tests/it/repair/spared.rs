@@ -283,3 +283,22 @@ fn what_the_medium_refuses_is_replaced_by_nothing_forged() {
         assert_eq!(lost(&repository, &[id]).len(), 0, "forged: {is_forged}");
     }
 }
+
+/// At a place of another machine a directory has taken the place of an object that has a copy: it is named, and
+/// the repair goes on.
+#[test]
+fn a_directory_in_the_place_of_an_object_ends_no_repair() {
+    let world = World::new(707);
+    world.backup();
+    let names = names_in(&world.objects.snapshot(), "keys");
+    let key = names.iter().find(|name| !name.as_str().ends_with(".copy")).unwrap().clone();
+    let asked = key.clone();
+    let gives = move |name: &ObjectName| match *name == asked {
+        true => Gives::Directory,
+        false => Gives::All,
+    };
+    let backend = Arc::new(WithholdingBackend::new(world.objects.clone(), gives));
+    let repository = world.open_over(backend).unwrap();
+    let outcome = run_repair(&repository).unwrap();
+    assert_eq!(outcome.lost, [key], "{outcome:?}");
+}
