@@ -185,12 +185,17 @@ pub fn restore(
 /// it means that the part is put back below.
 fn refuse_to_empty_what_is_above(options: &RestoreOptions) -> Result<(), EngineError> {
     let RestorePlace::Into(target) = &options.place else { return Ok(()) };
-    let Ok(target) = target.canonicalize() else { return Ok(()) };
     let source = Path::new("/").join(OsStr::from_bytes(&options.path));
-    let is_above = target == Path::new("/") || (source != target && source.starts_with(&target));
-    if !options.target.delete || !is_above {
-        return Ok(());
-    }
+    // As they are called, and where links lead now.
+    let names = |path: &Path| [std::path::absolute(path).ok(), path.canonicalize().ok()];
+    let [targets, sources] = [names(target), names(&source)];
+    let is_above = |target: &&PathBuf| {
+        let is_below = |source: &PathBuf| source != *target && source.starts_with(target);
+        **target == Path::new("/") || sources.iter().flatten().any(is_below)
+    };
+    let is_there = options.target.delete && target.exists();
+    let above = targets.iter().flatten().find(is_above).filter(|_| is_there);
+    let Some(target) = above else { return Ok(()) };
     let what = match target == Path::new("/") {
         true => "/".to_owned(),
         false => format!("{}, which is above {}", target.display(), source.display()),

@@ -2,6 +2,7 @@
 //! would make the program do something else with files or snapshots of others.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
@@ -124,6 +125,17 @@ fn nothing_is_deleted_above_what_is_restored() {
     world.say(&words).exits(1).warns("which is above");
     assert!(beside.exists());
     world.say(&format!("restore latest:{tree} --target {tree} --delete")).exits(0);
+    // The folder above is a link by now.
+    let [outer, moved] = ["outer", "moved"].map(|name| world.path(name));
+    fs::create_dir_all(outer.join("me")).unwrap();
+    let me = outer.join("me").display().to_string();
+    world.say(&format!("backup {me}")).exits(0);
+    fs::rename(&outer, &moved).unwrap();
+    symlink(&moved, &outer).unwrap();
+    fs::create_dir(moved.join("you")).unwrap();
+    let words = format!("restore latest:{me} --target {} --delete", outer.display());
+    world.say(&words).exits(1).warns("which is above");
+    assert!(moved.join("you").exists());
 }
 
 #[test]
