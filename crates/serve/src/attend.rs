@@ -242,9 +242,17 @@ impl Visit<'_> {
             }
             Request::List { folder } => {
                 let listing = {
-                    let _one = self.limits.list();
-                    Listing::of(room.list(visitor, &folder)?, room.path())
+                    let _turn = self.limits.turn_of_token(&visitor.name);
+                    let _turn_in_room = self.limits.turn_of_room(room.name());
+                    let _allowance = self.limits.take_listing(room.objects_listed());
+                    let infos = room.list(visitor, &folder)?;
+                    Listing::of(infos, room.path(), self.limits.keep(&visitor.name))
                 };
+                let listing = listing.map_err(|source| BackendError::Io {
+                    operation: Operation::List,
+                    what: folder,
+                    source,
+                })?;
                 let sent = listing.each(|part| self.answers.send(number, PART, part));
                 sent.map(|()| Vec::new()).map_err(Stop::Gone)
             }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use strongroom_arena::envelope::format::ObjectKind;
@@ -28,6 +28,8 @@ pub(crate) const OBJECT_BYTES_MAX: u64 = 3 << 30;
 /// Sessions of one visitor that may exist at a time. More is a mistake, or an attack: each of them
 /// keeps collections from removing anything.
 const SESSIONS_MAX: usize = 1000;
+/// How many objects the first listing of a room is expected to have.
+const OBJECTS_AT_FIRST: usize = 10_000;
 
 /// Whether objects are checked before they are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +52,8 @@ pub struct Room {
     sessions: Mutex<BTreeSet<(String, ObjectName)>>,
     /// Bytes of all objects; `u64::MAX` as long as they were not counted.
     used: AtomicU64,
+    /// Objects of the longest listing.
+    objects_listed: AtomicUsize,
 }
 
 /// A client that was let in.
@@ -74,7 +78,13 @@ impl Room {
             backend: Mutex::default(),
             sessions: Mutex::default(),
             used: AtomicU64::new(u64::MAX),
+            objects_listed: AtomicUsize::new(OBJECTS_AT_FIRST),
         }
+    }
+
+    /// Its name.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     /// Its folder.
@@ -127,7 +137,14 @@ impl Room {
         folder: &str,
     ) -> Result<Vec<ObjectInfo>, BackendError> {
         self.allow_in(visitor, Verb::See, folder, folder)?;
-        self.backend()?.list(folder)
+        let infos = self.backend()?.list(folder)?;
+        self.objects_listed.fetch_max(infos.len(), Ordering::Relaxed);
+        Ok(infos)
+    }
+
+    /// How many objects the longest listing had, as far as that is known: about as many the next one may have.
+    pub(crate) fn objects_listed(&self) -> usize {
+        self.objects_listed.load(Ordering::Relaxed)
     }
 
     /// Refuses to send these bytes of an object to a visitor who may not read all of them.
