@@ -1,6 +1,7 @@
 //! Images that QEMU's tools have open for writing.
 
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use strongroom_disk::{AtRest, is_in_use};
 use strongroom_testkit::skipped;
 
 use super::*;
-use crate::world::{cannot_mount, lacks};
+use crate::world::{Mount, cannot_mount, lacks, make_btrfs, make_ext};
 
 /// A `qemu-io` that has an image open until it is dropped.
 struct Writer {
@@ -82,4 +83,38 @@ fn a_device_is_in_use_by_whichever_node() {
     let is_used_later = is_in_use(&device);
     run("losetup", &["--detach", device.to_str().unwrap()]);
     assert!(found && !is_used_later);
+}
+
+/// Fresh volumes give their files the same numbers.
+#[test]
+fn a_file_of_the_same_number_is_not_in_use() {
+    let cannot = lacks(&TOOLS).or(cannot_mount()).or(lacks(&["mkfs.btrfs", "btrfs"]));
+    if skipped(cannot) {
+        return;
+    }
+    let images = Images::new();
+    for name in ["one", "other"] {
+        make_ext(&images.path(name), "8M", &[]);
+    }
+    make_btrfs(&images.path("volumes"), "200M", &[]);
+    let mounts = ["one", "other", "volumes"].map(|name| Mount::new(&images.path(name), "rw"));
+    let volumes = mounts[2].path().to_str().unwrap();
+    let [one, other] = ["one", "other"].map(|name| {
+        let volume = format!("{volumes}/{name}");
+        run("btrfs", &["-q", "subvolume", "create", &volume]);
+        PathBuf::from(volume)
+    });
+    for [path, other] in [[mounts[0].path(), mounts[1].path()], [&one, &other]] {
+        let [path, other] = [path.join("a.raw"), other.join("a.raw")];
+        let inodes = [&path, &other].map(|path| {
+            std::fs::write(path, Random::new(1).noise(1 << 20)).unwrap();
+            std::fs::metadata(path).unwrap().ino()
+        });
+        assert_eq!(inodes[0], inodes[1]);
+        let writer = Writer::open(&path);
+        wait_until(|| is_in_use(&path));
+        assert!(!is_in_use(&other), "{}", other.display());
+        drop(writer);
+        assert!(!is_in_use(&path));
+    }
 }
