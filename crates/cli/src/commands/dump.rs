@@ -13,7 +13,7 @@ use crate::context::{Context, ReplicaArgs};
 use crate::exit::{CliError, Exit};
 use crate::filter_args::FilterArgs;
 use crate::progress::Words;
-use crate::snapshot_arg::{NarrowingArgs, SnapshotArg, check_complete};
+use crate::snapshot_arg::{NarrowingArgs, SnapshotArg, check_complete, exit_of_missing};
 use crate::terminal::{name_json, path_json};
 
 /// What is written, and how.
@@ -64,6 +64,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     let what = SnapshotArg::from(args.what);
     let snapshot = what.find(context, &repository, &args.narrowing)?;
     let exit = check_complete(context, &snapshot);
+    let exit = exit_of_missing(&snapshot, &what.path, exit);
     let monitor = context.terminal.monitor(Words::files("written"));
     let mut out = BufWriter::with_capacity(BUFFER_BYTES, stdout.lock());
     let format = args.format.into();

@@ -168,6 +168,8 @@ fn a_snapshot_that_lacks_a_source_is_not_restored_whole() {
     world.say(&format!("restore latest --target {target}")).exits(3).warns("lacks what was in");
     let target = world.path("of the tree").display().to_string();
     world.run(["restore", &format!("latest:{tree}"), "--target", &target]).exits(0);
+    world.say("dump latest").exits(3).warns("lacks what was in");
+    world.run(["dump", &format!("latest:{tree}")]).exits(0);
 }
 
 /// A terminal that goes away ends a run as Ctrl-C does: what it began is undone.
