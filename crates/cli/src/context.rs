@@ -151,7 +151,8 @@ fn ignores_hangup() -> bool {
 
 impl Context {
     /// Installs the signal handlers; a second Ctrl-C ends the program at once. A terminal that goes away is
-    /// like Ctrl-C, unless that is to be passed over (`nohup`).
+    /// like one Ctrl-C, unless that is to be passed over (`nohup`): the shell and the kernel both say it, and
+    /// what ends a session asks once more.
     ///
     /// `command` is what was asked for, such as `key add`.
     pub fn new(
@@ -161,12 +162,15 @@ impl Context {
         command: &'static str,
     ) -> Result<Self, CliError> {
         let flag = Arc::new(AtomicBool::new(false));
-        let hangup = (!ignores_hangup()).then_some(signal_hook::consts::SIGHUP);
-        let signals = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
-        for signal in signals.into_iter().chain(hangup) {
+        let asked = Arc::new(AtomicBool::new(false));
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
             let exit = Exit::Interrupted as i32;
-            signal_hook::flag::register_conditional_shutdown(signal, exit, flag.clone())?;
+            signal_hook::flag::register_conditional_shutdown(signal, exit, asked.clone())?;
+            signal_hook::flag::register(signal, asked.clone())?;
             signal_hook::flag::register(signal, flag.clone())?;
+        }
+        if !ignores_hangup() {
+            signal_hook::flag::register(signal_hook::consts::SIGHUP, flag.clone())?;
         }
         let terminal =
             Terminal::new(args.json.then_some(events), command, args.quiet, args.verbose);

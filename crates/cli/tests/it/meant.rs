@@ -172,16 +172,19 @@ fn a_snapshot_that_lacks_a_source_is_not_restored_whole() {
     world.run(["dump", &format!("latest:{tree}")]).exits(0);
 }
 
-/// A terminal that goes away ends a run as Ctrl-C does: what it began is undone.
+/// A terminal that goes away ends a run as Ctrl-C does: what it began is undone. The shell and the kernel both
+/// say it, and what ends the session asks the program to stop: that is no second Ctrl-C.
 #[test]
 fn a_terminal_that_goes_away_stops_a_run_and_its_hooks_follow() {
     let world = with_profile(
         "[default.backup]\npaths = [\"~/tree\"]\n[default.run]\n\
-         before = [\"touch ~/begun; sleep 100\"]\nafter = [\"touch ~/after\"]\n",
+         before = [\"touch ~/begun; sleep 100\"]\n\
+         after = [\"touch ~/ending; sleep 1; touch ~/after\"]\n",
     );
     for is_passed_over in [false, true] {
-        let _ = fs::remove_file(world.path("begun"));
-        let _ = fs::remove_file(world.path("after"));
+        for name in ["begun", "ending", "after"] {
+            let _ = fs::remove_file(world.path(name));
+        }
         let how = if is_passed_over { "--ignore-signal=HUP" } else { "--default-signal=HUP" };
         let mut command = started_by_env(how, &bare(&world, "run"));
         let mut child = command.spawn().unwrap();
@@ -192,6 +195,11 @@ fn a_terminal_that_goes_away_stops_a_run_and_its_hooks_follow() {
             std::thread::sleep(std::time::Duration::from_millis(500));
             assert!(child.try_wait().unwrap().is_none(), "it goes on");
             rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        } else {
+            wait_for(&world.path("ending"));
+            for signal in [rustix::process::Signal::HUP, rustix::process::Signal::TERM] {
+                rustix::process::kill_process(pid, signal).unwrap();
+            }
         }
         let status = child.wait().unwrap();
         assert_eq!((status.code(), status.signal()), (Some(130), None));
