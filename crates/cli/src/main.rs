@@ -84,7 +84,7 @@ fn main() -> ExitCode {
         Ok(extended) => extended,
         Err(error) => return error.report(for_programs),
     };
-    for (name, value) in &extended.variables {
+    for (name, value) in extended.chosen.iter().flat_map(|chosen| &chosen.variables) {
         // SAFETY: no other thread has been started that could read or change the environment.
         unsafe { std::env::set_var(name, value) };
     }

@@ -83,6 +83,9 @@ pub struct Night<'a> {
     pub config: PathBuf,
     /// What was typed for every command.
     pub typed: Vec<OsString>,
+    /// Variables that the profile sets: each step finds them there itself. To a step that inherits them they would
+    /// come before the options of the profile.
+    pub variables: Vec<String>,
     /// The steps, in their order.
     pub steps: Vec<&'static str>,
     /// Whether the rules of its `forget` are for the snapshots alone that its backup makes.
@@ -280,6 +283,9 @@ impl Night<'_> {
         let ended = std::env::current_exe().and_then(|program| {
             let mut command = Command::new(program);
             command.arg("--profile").arg(&self.profile).arg("--config").arg(&self.config);
+            for name in &self.variables {
+                command.env_remove(name);
+            }
             command.args(&self.typed).env(STEP_VARIABLE, step);
             self.hand_over(step, progress, &mut command)?;
             let reader = self.listen(step, &mut command);

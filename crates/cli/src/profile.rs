@@ -101,7 +101,7 @@ impl ProfileArgs {
             None => return Ok(None),
         };
         profiles.get(&name)?;
-        Ok(Some(Chosen { profiles, name, file }))
+        Ok(Some(Chosen { profiles, name, file, variables: Vec::new() }))
     }
 }
 
@@ -113,6 +113,8 @@ pub struct Chosen {
     pub name: String,
     /// The file that it was found from.
     pub file: PathBuf,
+    /// Variables that it sets, and that nothing else did.
+    pub variables: Vec<(String, String)>,
 }
 
 fn own_file() -> Option<PathBuf> {
@@ -129,8 +131,6 @@ pub struct Extended {
     pub arguments: Vec<OsString>,
     /// The settings that became arguments.
     settings: Vec<Setting>,
-    /// Variables that the profile sets, and that nothing else did.
-    pub variables: Vec<(String, String)>,
     /// The profile, if one is used.
     pub chosen: Option<Chosen>,
 }
@@ -151,10 +151,7 @@ impl Extended {
 
 /// Adds to what was typed what the profile says about the command.
 pub fn extend(command: &Command, typed: Vec<OsString>) -> Result<Extended, CliError> {
-    let as_typed = |arguments| {
-        let (settings, variables) = (Vec::new(), Vec::new());
-        Ok(Extended { arguments, settings, variables, chosen: None })
-    };
+    let as_typed = |arguments| Ok(Extended { arguments, settings: Vec::new(), chosen: None });
     // What is wrong with them is said when they are complete.
     let lenient = command.clone().ignore_errors(true).try_get_matches_from(&typed);
     let Ok(matches) = lenient else { return as_typed(typed) };
@@ -166,17 +163,20 @@ pub fn extend(command: &Command, typed: Vec<OsString>) -> Result<Extended, CliEr
         profile: matches.get_one("profile").cloned(),
         config: matches.get_one("config").cloned(),
     };
-    let Some(chosen) = args.chosen(is_given("repo", matches))? else {
+    let Some(mut chosen) = args.chosen(is_given("repo", matches))? else {
         return as_typed(typed);
     };
     let (profiles, profile) = (&chosen.profiles, &chosen.name);
     let all = built(command);
     let of = all.find_subcommand(name).expect("it was just matched");
     let (added, settings) = added(command, &typed, matches, resolve(profiles, profile, of)?);
-    let is_unset = |(name, _): &(String, String)| std::env::var_os(name).is_none();
-    let variables = profiles.variables(profile)?.into_iter().filter(is_unset).collect();
+    let is_meant = |(name, _): &(String, String)| {
+        let is_said = passphrase::VARIABLES.contains(&&**name) && has_passphrase(matches);
+        !is_said && std::env::var_os(name).is_none()
+    };
+    chosen.variables = profiles.variables(profile)?.into_iter().filter(is_meant).collect();
     let arguments = added.behind(&typed);
-    Ok(Extended { arguments, settings, variables, chosen: Some(chosen) })
+    Ok(Extended { arguments, settings, chosen: Some(chosen) })
 }
 
 /// What of the settings about a command is added to what was typed, which comes first.

@@ -162,6 +162,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         profile,
         config: chosen.file.clone(),
         typed,
+        variables: chosen.variables.iter().map(|(name, _)| name.clone()).collect(),
         steps,
         rules_are_for_own,
         typed_passphrase,
@@ -352,7 +353,7 @@ fn without_source(
     let mut typed = Typed::default();
     for step in steps {
         let settings = profiles.settings(profile, step)?;
-        if !settings.iter().any(|one| passphrase::SOURCES.contains(&&*one.name)) {
+        if !settings.iter().any(|one| one.is_passphrase()) {
             typed.steps.insert(step);
             typed.may_be_new |= settings.iter().any(|one| one.name == "init");
         }

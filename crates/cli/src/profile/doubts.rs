@@ -23,8 +23,12 @@ const FILES: [&str; 8] = [
 /// What is wrong with where a profile's passphrase is: one that others may read is no secret.
 pub fn exposed(profiles: &Profiles, profile: &str) -> Result<Vec<String>, CliError> {
     use std::os::unix::fs::MetadataExt;
-    let files = profiles.values(profile, "password-file")?;
-    let files = files.iter().map(|file| at_home(file));
+    let settings = profiles.settings(profile, "")?;
+    let files = settings.iter().filter(|setting| setting.name == "password-file");
+    let files = files.flat_map(|setting| match &setting.value {
+        Value::Words(words) => words.iter().map(|file| at_home(file)).collect(),
+        Value::Flag(_) => Vec::new(),
+    });
     let is_exposed = |file: &String| {
         std::fs::metadata(file).is_ok_and(|file| file.is_file() && file.mode() & 0o004 != 0)
     };

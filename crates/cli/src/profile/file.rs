@@ -12,6 +12,7 @@ use super::DEFAULT;
 use super::setting::{Position, Setting, Value, at_home};
 use super::trust;
 use crate::exit::{CliError, Exit};
+use crate::passphrase;
 
 /// Files that a file may include, one within the other.
 const INCLUDES_MAX: usize = 16;
@@ -97,16 +98,22 @@ impl Profiles {
     }
 
     /// What a profile says about a command, before what it says about all, and the profile before those that it
-    /// extends.
+    /// extends. Where the passphrase is, is one thing with several names: what comes first says it alone.
     pub fn settings(&self, name: &str, command: &str) -> Result<Vec<&Setting>, CliError> {
         let mut settings: Vec<&Setting> = Vec::new();
+        let mut has_passphrase = false;
         for profile in self.chain(name)? {
             let section = profile.sections.get(command).map(|(_, settings)| settings);
-            for setting in section.into_iter().flatten().chain(&profile.global) {
-                if !settings.iter().any(|known| known.name == setting.name) {
-                    settings.push(setting);
-                }
+            for level in [section, Some(&profile.global)].into_iter().flatten() {
+                let is_new = |setting: &&Setting| {
+                    !settings.iter().any(|known| known.name == setting.name)
+                        && !(has_passphrase && setting.is_passphrase())
+                };
+                let new: Vec<&Setting> = level.iter().filter(is_new).collect();
+                has_passphrase |= new.iter().any(|setting| setting.is_passphrase());
+                settings.extend(new);
             }
+            has_passphrase |= profile.variables.iter().any(is_passphrase);
         }
         Ok(settings)
     }
@@ -118,13 +125,18 @@ impl Profiles {
         Ok(sections.map(|(command, (position, _))| (command.as_str(), position)).collect())
     }
 
-    /// The variables that a profile sets, those of the profile before those that it extends.
+    /// The variables that a profile sets, those of the profile before those that it extends. The first profile
+    /// with variables for the passphrase says it alone.
     pub fn variables(&self, name: &str) -> Result<Vec<(String, String)>, CliError> {
         let mut variables: Vec<(String, String)> = Vec::new();
-        for variable in self.chain(name)?.iter().flat_map(|profile| &profile.variables) {
-            if !variables.iter().any(|(known, _)| *known == variable.0) {
-                variables.push(variable.clone());
-            }
+        for profile in self.chain(name)? {
+            let has_passphrase = variables.iter().any(is_passphrase);
+            let is_new = |variable: &&(String, String)| {
+                !variables.iter().any(|(known, _)| *known == variable.0)
+                    && !(has_passphrase && is_passphrase(variable))
+            };
+            let new: Vec<_> = profile.variables.iter().filter(is_new).cloned().collect();
+            variables.extend(new);
         }
         Ok(variables)
     }
@@ -259,6 +271,11 @@ impl Profile {
         }
         Ok(profile)
     }
+}
+
+/// Whether a variable says where the passphrase is.
+fn is_passphrase((name, _): &(String, String)) -> bool {
+    passphrase::VARIABLES.contains(&&**name)
 }
 
 /// A variable of the environment. Its value may be a secret only in a file that others cannot read.

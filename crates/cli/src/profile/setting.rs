@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use clap::{Arg, ArgAction};
 
+use crate::passphrase;
+
 /// Where something is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Position {
@@ -49,6 +51,11 @@ pub struct Setting {
 }
 
 impl Setting {
+    /// Whether it says where the passphrase is.
+    pub fn is_passphrase(&self) -> bool {
+        passphrase::SOURCES.contains(&&*self.name)
+    }
+
     /// As arguments with this long name.
     pub fn as_options(&self, long: &str) -> Vec<OsString> {
         match &self.value {

@@ -2,12 +2,12 @@
 //! would make the program do something else with files or snapshots of others.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
 use crate::runs::{bare, say, wait_for, with_profile, write_profile};
-use crate::world::{Run, World};
+use crate::world::{PASSPHRASE, Run, World};
 
 const RULES: &str = "[default.forget]\nkeep-last = 1\n[default.prune]\nmax-unused = \"0\"\n";
 
@@ -54,6 +54,60 @@ fn a_profile_is_not_run_in_the_repository_of_a_variable() {
     with_variable(&format!("init --kdf-memory 32KiB --password-file {own}")).exits(0);
     with_variable("--profile default run").exits(2).warns("STRONGROOM_REPOSITORY");
     say(&world, "--profile default run").exits(0);
+}
+
+/// By hand and in a run the same comes first: what is typed, the options of the profile, its variables.
+#[test]
+fn variables_of_a_profile_come_behind_its_options_in_a_run_too() {
+    let world = with_profile(
+        "[default.environment]\nSTRONGROOM_REPOSITORY = \"HERE/elsewhere\"\n\
+         STRONGROOM_PASSWORD = \"other\"\n\
+         [default.run]\nbefore = ['test \"${STRONGROOM_REPOSITORY##*/}\" = elsewhere']\n\
+         [default.verify]\n",
+    );
+    let file = world.path(".config/strongroom/config.toml");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    say(&world, "verify").exits(0);
+    say(&world, "run").exits(0);
+    // If nothing else says it, they do.
+    let text = fs::read_to_string(&file).unwrap();
+    let text = text.replace("password-file = \"~/passphrase\"\n", "");
+    fs::write(&file, &text).unwrap();
+    say(&world, "run").exits(5);
+    let right = format!("PASSWORD = \"{PASSPHRASE}\"");
+    fs::write(&file, text.replace("PASSWORD = \"other\"", &right)).unwrap();
+    say(&world, "run").exits(0);
+}
+
+/// A repository of a profile is not made with the passphrase of another one, from which it takes over the rest.
+#[test]
+fn the_passphrase_that_is_said_nearest_is_the_one() {
+    let world = with_profile(
+        "[b]\nextends = \"default\"\nrepo = \"HERE/b\"\npassword-command = \"cat ~/typed\"\n\
+         [c]\nextends = \"default\"\nrepo = \"HERE/c\"\n\
+         [c.init]\npassword-command = \"cat ~/typed\"\n\
+         [d]\nextends = \"default\"\nrepo = \"HERE/d\"\n\
+         [d.environment]\nSTRONGROOM_PASSWORD_COMMAND = \"cat ~/typed\"\n\
+         [e]\nextends = \"of e\"\nrepo = \"HERE/e\"\n\
+         [e.environment]\nSTRONGROOM_PASSWORD_COMMAND = \"cat ~/typed\"\n\
+         [\"of e\".environment]\nSTRONGROOM_PASSWORD_FILE = \"~/passphrase\"\n\
+         [f]\nrepo = \"HERE/b\"\n\
+         [f.environment]\nSTRONGROOM_PASSWORD_FILE = \"~/passphrase\"\n",
+    );
+    fs::write(world.path("typed"), format!("{OTHER}\n")).unwrap();
+    let typed = world.path("typed").display().to_string();
+    for profile in ["b", "c", "d", "e"] {
+        say(&world, &format!("--profile {profile} init --kdf-memory 32KiB")).exits(0);
+        let repository = world.path(profile).display().to_string();
+        let opened = say(&world, &format!("--repo {repository} snapshots --password-file {typed}"));
+        assert_eq!(opened.code, Some(0), "{profile}: {}", opened.err);
+    }
+    // What is not in the profile comes before all that is, whichever way it names.
+    let mut command = bare(&world, "--profile f snapshots");
+    Run::of(command.output().unwrap()).exits(5);
+    Run::of(command.env("STRONGROOM_PASSWORD", OTHER).output().unwrap()).exits(0);
+    say(&world, "profile show b").exits(0).says("password-command");
+    assert!(!say(&world, "profile show b").out.contains("password-file"));
 }
 
 /// A section says more than the lines above all sections.
