@@ -199,11 +199,6 @@ impl Context {
         })
     }
 
-    /// Where the repository is, as it was named.
-    pub fn named_repository(&self) -> Option<&OsString> {
-        self.args.repo.as_ref()
-    }
-
     /// Where the repository is.
     fn place(&self) -> Result<Place, CliError> {
         let text = self.args.repo.as_deref().ok_or_else(|| {

@@ -88,6 +88,8 @@ pub struct Night<'a> {
     pub variables: Vec<String>,
     /// The steps, in their order.
     pub steps: Vec<&'static str>,
+    /// Those of them for which the profile names another repository than a variable.
+    pub steps_elsewhere: Vec<&'static str>,
     /// Whether the rules of its `forget` are for the snapshots alone that its backup makes.
     pub rules_are_for_own: bool,
     /// Commands around them.
@@ -272,7 +274,7 @@ impl Night<'_> {
             });
             return;
         }
-        let failed = self.has_no_passphrase(step, progress);
+        let failed = self.is_elsewhere(step).or_else(|| self.has_no_passphrase(step, progress));
         if let Some(failed) = failed.or_else(|| self.has_no_series(step, progress)) {
             progress.steps.push(failed);
             self.step_ended(progress);
@@ -313,6 +315,19 @@ impl Night<'_> {
             },
         });
         self.step_ended(progress);
+    }
+
+    /// Why a step that would be done in another repository is not even tried.
+    fn is_elsewhere(&self, step: &str) -> Option<StepRecord> {
+        self.steps_elsewhere.contains(&step).then(|| StepRecord {
+            step: step.to_owned(),
+            outcome: "failed".to_owned(),
+            exit: Some(i32::from(Exit::Usage as u8)),
+            seconds: 0.0,
+            ended: None,
+            output: "not tried: STRONGROOM_REPOSITORY names another repository than the profile\n"
+                .to_owned(),
+        })
     }
 
     fn step_ended(&self, progress: &mut Progress) {

@@ -82,10 +82,55 @@ fn file_of(place: &Place) -> Option<PathBuf> {
     Some(state_folder()?.join(FOLDER).join(&hash[..32]))
 }
 
-/// A place, from wherever it was named.
+/// Whether two names are of one place.
+pub fn is_same(one: &Place, other: &Place) -> bool {
+    let is_one_folder = match (one, other) {
+        (Place::Folder(one), Place::Folder(other)) => {
+            one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| one == other))
+        }
+        _ => false,
+    };
+    let one = whole(one);
+    is_one_folder || (one.is_some() && one == whole(other))
+}
+
+/// A place, from wherever and however it was named.
 fn whole(place: &Place) -> Option<Vec<u8>> {
     Some(match place {
-        Place::Folder(folder) => std::path::absolute(folder).ok()?.into_os_string().into_vec(),
+        Place::Folder(folder) => {
+            // A slash at its end is no other folder.
+            let folder: PathBuf = std::path::absolute(folder).ok()?.components().collect();
+            folder.into_os_string().into_vec()
+        }
         other => other.to_string().into_bytes(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_has_many_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let here = folder.path().display().to_string();
+        std::fs::create_dir(folder.path().join("a")).unwrap();
+        std::os::unix::fs::symlink("a", folder.path().join("link")).unwrap();
+        let place = |text: &str| Place::parse(OsStr::new(&text.replace("HERE", &here))).unwrap();
+        for (one, other, is_one) in [
+            ("HERE/a", "HERE/a/", true),
+            ("HERE/a", "HERE/./a//", true),
+            ("HERE/a", "file://HERE/a", true),
+            ("HERE/a", "HERE/link", true),
+            ("HERE/gone", "HERE/gone/", true),
+            ("s3://a/b", "s3://a/b/", true),
+            ("HERE/a", "HERE", false),
+            ("HERE/gone", "HERE/a", false),
+            ("s3://a/b", "s3://a/c", false),
+            ("s3://a/b", "HERE/a", false),
+        ] {
+            assert_eq!(is_same(&place(one), &place(other)), is_one, "{one} {other}");
+        }
+        assert_eq!(whole(&place("HERE/gone")), whole(&place("HERE/gone/")));
+    }
 }

@@ -1,6 +1,7 @@
 //! `strongroom run`
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use clap::parser::ValueSource;
 use serde_json::json;
 use strongroom_base::{Clock, Printable, Severity, SystemClock, Timestamp};
 use strongroom_notice::{MailServer, Recipient, Verdict};
+use strongroom_remote::Place;
 
 use super::forget;
 use super::profile::check_sections;
@@ -21,9 +23,13 @@ use crate::night::{
     is_on_battery, test_notice,
 };
 use crate::passphrase;
-use crate::profile::{self, Profiles, Value, exposed};
+use crate::profile::{self, Chosen, Profiles, Value, exposed};
 use crate::schedule::Calendar;
 use crate::spans;
+use crate::used_places;
+
+/// The variable that names a repository.
+const VARIABLE: &str = "STRONGROOM_REPOSITORY";
 
 /// What a profile's run does, and who hears of it.
 #[derive(Debug, Clone, clap::Args)]
@@ -128,10 +134,15 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
     if args.notices.notify_test {
         return try_notices(context, &profile, &args.notices.word());
     }
-    refuse_another_repository(context, &chosen.profiles, &profile)?;
     let (steps, mistake) = sure_steps(&chosen.profiles, &profile, &args.steps)?;
     let rules_are_for_own = rules_are_for_own(&chosen.profiles, &profile)?;
+    let typed = typed_for_all();
+    let steps_elsewhere = steps_elsewhere(chosen, &steps, &typed)?;
+    let elsewhere = (!steps_elsewhere.is_empty()).then(|| another_repository(&profile));
     if args.dry_run {
+        if let Some(error) = elsewhere {
+            return Err(error);
+        }
         let plan = json!({ "event": "plan", "profile": profile, "steps": steps });
         context.terminal.json(&plan)?;
         for step in &steps {
@@ -152,11 +163,16 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         let hint = "run it later, or leave out the condition";
         return Err(CliError::new(Exit::NotNow, format!("not now: {why}"), hint));
     }
-    let typed = typed_for_all();
     let typed_passphrase = match passphrase::is_in_environment() || has_source(&typed) {
         true => Typed::default(),
-        false => without_source(&chosen.profiles, &profile, &steps)?,
+        false => {
+            let is_tried = |step: &&&str| !steps_elsewhere.contains(*step);
+            let tried: Vec<&str> = steps.iter().filter(is_tried).copied().collect();
+            without_source(&chosen.profiles, &profile, &tried)?
+        }
     };
+    let warnings = mistake.into_iter().chain(elsewhere.map(|error| error.in_full()));
+    let warnings = warnings.chain(exposed(&chosen.profiles, &chosen.name)?).collect();
     let night = Night {
         context,
         profile,
@@ -164,6 +180,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         typed,
         variables: chosen.variables.iter().map(|(name, _)| name.clone()).collect(),
         steps,
+        steps_elsewhere,
         rules_are_for_own,
         typed_passphrase,
         hooks: Hooks {
@@ -174,7 +191,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
             patience: Duration::from_nanos(args.hooks.hook_patience.unsigned_abs()),
         },
         word: args.notices.word(),
-        warnings: mistake.into_iter().chain(exposed(&chosen.profiles, &chosen.name)?).collect(),
+        warnings,
         metrics: args.metrics,
     };
     Ok(ExitCode::from(night.run()?))
@@ -205,29 +222,46 @@ fn sure_steps(
     Ok((steps, Some(format!("{error}{left_out}"))))
 }
 
-/// Fails if a variable names another repository than the profile, whose rules are not made for it.
-fn refuse_another_repository(
-    context: &Context,
-    profiles: &Profiles,
-    profile: &str,
-) -> Result<(), CliError> {
-    let variable = std::env::var_os("STRONGROOM_REPOSITORY").filter(|place| !place.is_empty());
-    let Some(variable) = variable.filter(|place| context.named_repository() == Some(place)) else {
-        return Ok(());
+/// The steps for which a variable names another repository than the profile, whose steps and rules are not made
+/// for it. What was typed is meant.
+fn steps_elsewhere(
+    chosen: &Chosen,
+    steps: &[&'static str],
+    typed: &[OsString],
+) -> Result<Vec<&'static str>, CliError> {
+    let is_typed = typed.iter().any(|word| word.as_bytes().starts_with(b"--repo="));
+    let is_own = chosen.variables.iter().any(|(name, _)| name == VARIABLE);
+    let variable = std::env::var_os(VARIABLE).filter(|_| !is_typed && !is_own);
+    let Some(variable) = variable else { return Ok(Vec::new()) };
+    let is_it = |place: &String| {
+        let place = OsString::from(profile::at_home(place));
+        let both = (Place::parse(&place), Place::parse(&variable));
+        place == variable
+            || matches!(both, (Ok(place), Ok(named)) if used_places::is_same(&place, &named))
     };
-    let own = profiles.values(profile, "repo")?;
-    if own.is_empty() || own.iter().any(|place| variable == OsStr::new(&profile::at_home(place))) {
-        return Ok(());
+    let mut elsewhere = Vec::new();
+    for step in steps {
+        let settings = chosen.profiles.settings(&chosen.name, step)?;
+        let own = settings.iter().find(|setting| setting.name == "repo");
+        if let Some(Value::Words(places)) = own.map(|setting| &setting.value)
+            && !places.iter().any(is_it)
+        {
+            elsewhere.push(*step);
+        }
     }
+    Ok(elsewhere)
+}
+
+/// What is wrong if a variable names another repository than a profile.
+fn another_repository(profile: &str) -> CliError {
     let profile = Printable::text(profile);
-    let message = format!(
-        "the variable STRONGROOM_REPOSITORY names another repository than the profile {profile}"
-    );
+    let message =
+        format!("the variable {VARIABLE} names another repository than the profile {profile}");
     let hint = format!(
-        "run `env -u STRONGROOM_REPOSITORY strongroom --profile {profile} run`; or type --repo, if its \
-         steps and rules are for that one"
+        "run `env -u {VARIABLE} strongroom --profile {profile} run`; or type --repo, if its steps and \
+         rules are for that one"
     );
-    Err(CliError::new(Exit::Usage, message, hint))
+    CliError::new(Exit::Usage, message, hint)
 }
 
 /// Sends each recipient a notice, and says what became of it.

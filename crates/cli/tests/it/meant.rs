@@ -52,8 +52,37 @@ fn a_profile_is_not_run_in_the_repository_of_a_variable() {
     };
     let own = world.path("passphrase").display().to_string();
     with_variable(&format!("init --kdf-memory 32KiB --password-file {own}")).exits(0);
+    with_variable("--profile default run -n").exits(2).warns("STRONGROOM_REPOSITORY");
     with_variable("--profile default run").exits(2).warns("STRONGROOM_REPOSITORY");
+    // It is a run that failed, of which those hear who should.
+    say(&world, "status").exits(1).says("not tried");
     say(&world, "--profile default run").exits(0);
+    assert_eq!(with_variable(&format!("snapshots --password-file {own}")).exits(0).out, "");
+    // What is typed is meant.
+    with_variable(&format!("--profile default --repo {other} run")).exits(0);
+    // The rules alone may be for another one.
+    let sections = "[default.backup]\npaths = [\"~/tree\"]\n[default.forget]\nkeep-last = 1\n";
+    write_profile(&world, &format!("{sections}repo = \"HERE/repository\"\n"));
+    let file = world.path(".config/strongroom/config.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    let repository = world.repository().display().to_string();
+    fs::write(&file, text.replacen(&format!("repo = \"{repository}\"\n"), "", 1)).unwrap();
+    let run = with_variable("--profile default run").exits(2);
+    assert!(
+        run.out.contains("backup     done") && run.out.contains("forget     failed: not tried")
+    );
+}
+
+/// One repository has many names.
+#[test]
+fn a_profile_is_run_in_its_repository_however_a_variable_names_it() {
+    let world = with_profile("[default.verify]\n");
+    let whole = world.repository().display().to_string();
+    for name in [format!("{whole}/"), format!("file://{whole}"), "repository".to_owned()] {
+        let mut command = bare(&world, "--profile default run");
+        command.env("STRONGROOM_REPOSITORY", &name).current_dir(world.folder.path());
+        Run::of(command.output().unwrap()).exits(0);
+    }
 }
 
 /// By hand and in a run the same comes first: what is typed, the options of the profile, its variables.
