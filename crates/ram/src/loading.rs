@@ -92,7 +92,17 @@ impl Keeper {
     }
 }
 
-impl Loading<'_> {
+impl<'l> Loading<'l> {
+    /// The areas that it fills.
+    pub fn areas(&self) -> impl Iterator<Item = &'l Area> {
+        self.parts.iter().map(|part| part.area)
+    }
+
+    /// Whether it fills the area of this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.parts.iter().any(|part| part.name == name)
+    }
+
     /// Fills the areas. Only what differs is written.
     ///
     /// # Errors
@@ -113,7 +123,7 @@ impl Loading<'_> {
         Ok(())
     }
 
-    /// Makes zeros of the areas, which they were before.
+    /// Makes zeros of the areas. The caller knows that they were zeros before.
     ///
     /// # Errors
     ///

@@ -53,7 +53,7 @@ impl Agent {
             bucket.split_version = about.split_version;
         }
         if outcome.is_ok() {
-            bucket.content = Content::Filled;
+            bucket.content = bucket.known(Content::Filled);
         }
         let outcome = outcome.map_err(|why| format!("its program cannot use it: {why}"));
         self.ended(name, job, outcome);
@@ -114,7 +114,7 @@ impl Agent {
             let _ = bucket.torn.clear();
         }
         let is_torn = bucket.torn.has(&bucket.areas);
-        bucket.content = if is_torn { Content::Unknown } else { content };
+        bucket.content = bucket.known(content);
         let Some(doing) = bucket.round.as_mut() else { return };
         doing.looking = None;
         let (job, work) = (doing.job, doing.work.clone());

@@ -92,6 +92,11 @@ impl Bucket {
         }
     }
 
+    /// What is known of its content after this was seen: of parts of two times, nothing.
+    pub fn known(&self, seen: Content) -> Content {
+        if self.torn.has(&self.areas) { Content::Unknown } else { seen }
+    }
+
     /// How long its areas are together.
     pub fn bytes(&self) -> u64 {
         self.areas.values().fold(0, |sum, area| sum.saturating_add(area.bytes))

@@ -13,7 +13,7 @@ use super::Agent;
 use super::bucket::about_of;
 use super::doing::{Doing, Next, Work};
 use super::gate::Gate;
-use super::jobs::{Job, JobEvent};
+use super::jobs::{Filled, Job, JobEvent};
 use super::limits::JOBS_MAX;
 use super::waits::answer;
 use crate::about::{About, RangeText};
@@ -50,6 +50,7 @@ impl Agent {
         };
         bucket.begin(Doing::new(number, work.clone(), gate, is_copy));
         let (newest, areas) = (bucket.newest, bucket.areas.clone());
+        let torn = bucket.torn.clone();
         match work {
             Work::Version { areas, keys, version, .. } => {
                 let about = About { version: Some(version), ..about_of(name, &areas, &keys) };
@@ -63,7 +64,7 @@ impl Agent {
                 Err(reason) => self.ended(name, number, Err(reason)),
             },
             Work::Load { version, areas: chosen, .. } => {
-                self.start(name, number, areas, |job| job.load_version(version, chosen));
+                self.start(name, number, areas, |job| job.load_version(version, chosen, torn));
             }
             Work::Round(epoch) => {
                 self.start(name, number, areas, |job| job.store_round(epoch, newest, false));
@@ -176,12 +177,12 @@ impl Agent {
             JobEvent::Captured => self.captured(name, number),
             JobEvent::Stored(outcome) => self.stored(name, number, outcome),
             JobEvent::Compared(outcome) => self.compared(name, number, outcome),
-            JobEvent::Loaded(Ok(about)) => self.filled(name, number, about),
-            JobEvent::Loaded(Err(reason)) => self.not_filled(name, number, reason),
+            JobEvent::Loaded(Ok(filled)) => self.filled(name, number, *filled),
+            JobEvent::Loaded(Err(reason)) => self.failed(name, number, reason),
             JobEvent::Looked(_) | JobEvent::Found(_) => {}
             JobEvent::Broke => {
                 let reason = "a mistake in the agent ended it: please report what it logged";
-                self.ended(name, number, Err(reason.to_owned()));
+                self.failed(name, number, reason.to_owned());
             }
         }
     }
@@ -277,39 +278,32 @@ impl Agent {
     }
 
     /// The areas of a bucket were filled. In a round, its program is to look at them.
-    fn filled(&mut self, name: &BucketName, job: u64, about: Box<About>) {
-        let torn = self.torn(name);
+    fn filled(&mut self, name: &BucketName, job: u64, filled: Filled) {
         let Some(bucket) = self.buckets.get_mut(name) else { return };
+        bucket.torn = filled.torn;
         let quiesced = bucket.quiesced;
         let Some(doing) = bucket.doing(job) else { return };
         match (&doing.work, quiesced) {
             (Work::RoundLoad { snapshot, .. }, Some(epoch)) => {
                 let snapshot = *snapshot;
+                let about = filled.about;
                 let keys = about.range.as_ref().and_then(RangeText::range);
                 let keys = keys.map(|range| (range, about.split_version));
-                doing.loaded = Some(about);
-                (bucket.newest, bucket.torn) = (Some(snapshot), torn);
+                doing.loaded = Some(Box::new(about));
+                bucket.newest = Some(snapshot);
                 bucket.tell(ToProgram::Load { epoch, keys });
             }
             (Work::RoundLoad { .. }, None) => {
                 self.ended(name, job, Err("its program went on meanwhile".to_owned()));
             }
             // The program called, and looks by itself.
-            (Work::Load { areas: chosen, .. }, _) => {
-                let filled = about.areas.iter().map(|area| &area.name);
-                let filled = filled.filter(|area| chosen.is_empty() || chosen.contains(area));
-                let filled: Vec<String> = filled.cloned().collect();
-                let areas = doing.areas.clone();
-                // If it cannot be written down, the next agent wants it to be loaded again.
-                let _ = bucket.torn.remove(&areas, &filled);
-                self.ended(name, job, Ok(()));
-            }
+            (Work::Load { .. }, _) => self.ended(name, job, Ok(())),
             _ => {}
         }
     }
 
-    /// The areas of a bucket were not filled, or in part.
-    fn not_filled(&mut self, name: &BucketName, job: u64, reason: String) {
+    /// A job failed. If it was to fill areas, some may be filled in part: that is written down.
+    fn failed(&mut self, name: &BucketName, job: u64, reason: String) {
         let torn = self.torn(name);
         let Some(bucket) = self.buckets.get_mut(name) else { return };
         bucket.torn = torn;

@@ -38,11 +38,19 @@ pub enum JobEvent {
     /// It was compared: whether it is still what was stored.
     Compared(Result<bool, String>),
     /// It was filled.
-    Loaded(Result<Box<About>, String>),
+    Loaded(Result<Box<Filled>, String>),
     /// What a program asked of the repository.
     Looked(ToProgram),
     /// It ended in a way that no code of ours foresees.
     Broke,
+}
+
+/// What a load has made of a bucket.
+pub struct Filled {
+    /// What was stored.
+    pub about: About,
+    /// What is left of loads that did not end. It is written down.
+    pub torn: Torn,
 }
 
 /// What a program asks of the repository.
@@ -150,7 +158,7 @@ impl Job {
         })
     }
 
-    /// Fills all areas from a snapshot, which must have the keys that the program claims. If it claims
+    /// Fills all areas that a snapshot has; it must have the keys that the program claims. If it claims
     /// any, the areas are zeros or torn.
     pub fn load(
         self,
@@ -159,15 +167,18 @@ impl Job {
         snapshot: SnapshotId,
     ) -> io::Result<()> {
         self.spawn(move |job| {
-            JobEvent::Loaded(match &claimed {
-                Some(claimed) => job.fill_claimed(claimed, &torn, snapshot),
-                None => job.fill(&[], snapshot),
-            })
+            let wanted = Wanted { areas: &[], range: claimed.as_ref(), snapshot };
+            JobEvent::Loaded(job.fill(wanted, torn))
         })
     }
 
     /// Fills areas from a version, if there is one.
-    pub fn load_version(self, version: VersionText, wanted: Vec<String>) -> io::Result<()> {
+    pub fn load_version(
+        self,
+        version: VersionText,
+        wanted: Vec<String>,
+        torn: Torn,
+    ) -> io::Result<()> {
         self.spawn(move |job| {
             let VersionText { name, version } = version;
             let load = || {
@@ -176,7 +187,7 @@ impl Job {
                 let Some((_, snapshot)) = found.filter(|(found, _)| *found == version) else {
                     return Err(format!("there is no version {version} of {name}"));
                 };
-                job.fill(&wanted, snapshot)
+                job.fill(Wanted { areas: &wanted, range: None, snapshot }, torn)
             };
             JobEvent::Loaded(load())
         })
@@ -212,45 +223,43 @@ impl Job {
         stored.map(|outcome| outcome.backup.snapshot.id).map_err(|error| reason(&error))
     }
 
-    fn fill(&self, wanted: &[String], snapshot: SnapshotId) -> Result<Box<About>, String> {
-        let wanted = Wanted { areas: wanted, range: None, snapshot };
-        let loading = self.plan(wanted)?;
-        loading.fill().map_err(|error| reason(&error))?;
-        Ok(Box::new(loading.about()))
+    /// Fills areas. These alone are whole then, if the program held still until the end.
+    fn fill(&self, wanted: Wanted<'_>, mut torn: Torn) -> Result<Box<Filled>, String> {
+        let loading = self.keeper.plan_load(&self.bucket, &self.areas, wanted, &self.gate.cancel);
+        let loading = loading.map_err(|error| reason(&error))?;
+        match wanted.range {
+            Some(_) => self.fill_claimed(&loading, &mut torn)?,
+            None => loading.fill().map_err(|error| reason(&error))?,
+        }
+        if self.is_void() {
+            return Err(WENT_ON_LOADING.to_owned());
+        }
+        torn.remove(&self.areas, |name| loading.has(name)).map_err(not_noted)?;
+        Ok(Box::new(Filled { about: loading.about(), torn }))
     }
 
-    /// Fills the areas of a program that has keys there already. If that fails, they are made zeros
-    /// again, as long as the program holds still; otherwise they are torn.
-    fn fill_claimed(
-        &self,
-        claimed: &KeyRange,
-        torn: &Torn,
-        snapshot: SnapshotId,
-    ) -> Result<Box<About>, String> {
-        let loading = self.plan(Wanted { areas: &[], range: Some(claimed), snapshot })?;
-        let not_noted = |error| {
-            format!(
-                "it cannot be written down beside the records of rounds that it is loaded: {error}"
-            )
-        };
-        let mut filling = torn.with(&self.areas).map_err(not_noted)?;
-        filling.write().map_err(not_noted)?;
+    /// Fills areas of a program that has keys there already: they are torn. If that fails, they are made
+    /// zeros again, as long as the program holds still and they were zeros before: of memory that a load
+    /// has torn before, a program may have made something else.
+    fn fill_claimed(&self, loading: &Loading<'_>, torn: &mut Torn) -> Result<(), String> {
+        let before = std::mem::replace(torn, torn.with(loading.areas()).map_err(not_noted)?);
+        torn.write().map_err(not_noted)?;
         // A program that connects from here on finds out what is being filled.
         if self.is_void() {
-            torn.write().map_err(not_noted)?;
-            return Err(WENT_ON.to_owned());
+            before.write().map_err(not_noted)?;
+            return Err(WENT_ON_LOADING.to_owned());
         }
-        let filled = loading.fill();
-        if filled.is_ok() || !self.is_void() && loading.zero().is_ok() && !self.is_void() {
-            filling.clear().map_err(not_noted)?;
+        let filled = loading.fill().map_err(|error| reason(&error));
+        let were_zeros = !before.has(&self.areas);
+        if filled.is_err()
+            && were_zeros
+            && !self.is_void()
+            && loading.zero().is_ok()
+            && !self.is_void()
+        {
+            before.write().map_err(not_noted)?;
         }
-        filled.map_err(|error| reason(&error))?;
-        Ok(Box::new(loading.about()))
-    }
-
-    fn plan(&self, wanted: Wanted<'_>) -> Result<Loading<'_>, String> {
-        let planned = self.keeper.plan_load(&self.bucket, &self.areas, wanted, &self.gate.cancel);
-        planned.map_err(|error| reason(&error))
+        filled
     }
 
     /// Whether its program may have gone on: it was let go, or is gone.
@@ -284,6 +293,10 @@ fn reason(error: &KeepError) -> String {
         KeepError::Engine(error) if error.kind() == ErrorKind::PutOnly => ONLY_STORES.to_owned(),
         error => error.to_string(),
     }
+}
+
+fn not_noted(error: io::Error) -> String {
+    format!("it cannot be written down beside the records of rounds that it is loaded: {error}")
 }
 
 const ONLY_STORES: &str = "the key of its agent can only store: to free or load it, start the agent \
@@ -331,6 +344,8 @@ struct Still<'j> {
 }
 
 const WENT_ON: &str = "its program went on, or ended, before all was read";
+
+const WENT_ON_LOADING: &str = "its program went on, or ended, before all was loaded";
 
 const BY_OWNER: Guarantee = Guarantee::new(Guarantee::EXACT, Guarantee::OWNER);
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use strongroom_source::memory::writers::FileNumber;
 
 use crate::files::replace;
-use crate::keeper::{Areas, BucketName};
+use crate::keeper::{Area, Areas, BucketName};
 
 /// Memory files of a bucket that may have parts of two times.
 #[derive(Debug, Clone, Default)]
@@ -57,9 +57,9 @@ impl Torn {
     /// # Errors
     ///
     /// An area cannot be asked for its number.
-    pub fn with(&self, areas: &Areas) -> io::Result<Self> {
+    pub fn with<'a>(&self, areas: impl Iterator<Item = &'a Area>) -> io::Result<Self> {
         let mut torn = self.clone();
-        for area in areas.values().filter(|area| !area.is_private) {
+        for area in areas.filter(|area| !area.is_private) {
             let number = area.file.number()?;
             if !torn.files.contains(&number) {
                 torn.files.push(number);
@@ -68,18 +68,19 @@ impl Torn {
         Ok(torn)
     }
 
-    /// These areas are whole.
+    /// These areas are whole. If they are all that there are, what could not be read concerns none.
     ///
     /// # Errors
     ///
     /// It cannot be written down.
-    pub fn remove(&mut self, areas: &Areas, names: &[String]) -> io::Result<()> {
-        if self.files.is_empty() {
+    pub fn remove(&mut self, areas: &Areas, is_whole: impl Fn(&str) -> bool) -> io::Result<()> {
+        if self.files.is_empty() && !self.is_unknown {
             return Ok(());
         }
-        let whole = names.iter().filter_map(|name| areas.get(name)?.file.number().ok());
-        let whole: Vec<FileNumber> = whole.collect();
+        let whole = areas.iter().filter(|(name, _)| is_whole(name));
+        let whole: Vec<_> = whole.filter_map(|(_, area)| area.file.number().ok()).collect();
         self.files.retain(|file| !whole.contains(file));
+        self.is_unknown &= !areas.keys().all(|name| is_whole(name));
         self.write()
     }
 
@@ -136,7 +137,7 @@ mod tests {
 
     use super::*;
     use crate::counts::Counts;
-    use crate::keeper::{Area, Opened};
+    use crate::keeper::Opened;
 
     fn areas(is_private: bool) -> Areas {
         let file = tempfile::tempfile().unwrap();
@@ -153,7 +154,8 @@ mod tests {
         let read = || Torn::read(Some(folder.path()), &bucket);
         let (shared, other, private) = (areas(false), areas(false), areas(true));
         assert!(!read().has(&shared));
-        read().with(&shared).unwrap().with(&private).unwrap().write().unwrap();
+        let torn = read().with(shared.values().chain(private.values())).unwrap();
+        torn.write().unwrap();
         assert_eq!(
             (read().has(&shared), read().has(&other), read().has(&private)),
             (true, false, false)
@@ -167,7 +169,17 @@ mod tests {
         assert!(read().has(&shared) && read().has(&other));
         fs::write(&path, text).unwrap();
         let mut torn = read();
-        torn.remove(&shared, &["data".to_owned()]).unwrap();
+        torn.remove(&shared, |_| false).unwrap();
+        torn.remove(&other, |_| true).unwrap();
+        assert!(torn.has(&shared) && read().has(&shared));
+        torn.remove(&shared, |_| true).unwrap();
+        assert!(!torn.has(&shared) && !read().has(&shared) && !path.exists());
+        // What cannot be read concerns no area once all are whole.
+        fs::write(&path, format!("{}\nx", boot())).unwrap();
+        let mut torn = read();
+        torn.remove(&shared, |_| false).unwrap();
+        assert!(torn.has(&shared) && read().has(&shared));
+        torn.remove(&shared, |_| true).unwrap();
         assert!(!torn.has(&shared) && !read().has(&shared) && !path.exists());
     }
 }
