@@ -14,7 +14,6 @@ mod requests;
 mod thawing;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -204,6 +203,7 @@ impl RunningMachine for LibvirtMachine {
         self.check_iothreads(&disks)?;
         let parent = night.parent.map(|parent| checkpoint_name(night.set, parent.snapshot));
         self.connection.remove_checkpoints(night.set, parent.as_deref())?;
+        let since = self.parent_of(&disks, night)?;
         let store = Store::open(night.store_folder, night.store_limits)?;
         let owner = process_of(&self.domain.name, &self.domain.uuid).and_then(owner);
         let socket = state.prepare_socket(owner)?;
@@ -221,9 +221,8 @@ impl RunningMachine for LibvirtMachine {
             set: night.set.to_owned(),
             checkpoint: checkpoint_name(night.set, night.snapshot),
             thawing: Mutex::new(None),
-            is_freeze_late: AtomicBool::new(false),
         };
-        match self.begin(&undoing, intent, &disks, night, store) {
+        match self.begin(&undoing, intent, (&disks, since), night, store) {
             Ok(mut live) => {
                 live.undoing = Some(Box::new(undoing));
                 Ok(live)
@@ -241,20 +240,21 @@ impl LibvirtMachine {
         &self,
         undoing: &LibvirtUndoing,
         mut intent: LibvirtIntent,
-        disks: &[DomainDisk],
+        (disks, since): (&[DomainDisk], Option<Since>),
         night: &Night<'_>,
         mut store: Store,
     ) -> Result<LiveDisks, MachineError> {
-        let since = self.parent_of(disks, night)?;
-        let frozen = self.freeze(night);
-        let is_late = matches!(frozen, Err(MachineError::Agent(AgentError::TimedOut(_))));
-        undoing.is_freeze_late.store(is_late, Ordering::Relaxed);
-        if matches!(frozen, Err(MachineError::Agent(AgentError::AlreadyFrozen))) {
-            // Who froze the guest has it go on.
-            intent.is_freezing = false;
-            undoing.state.write(&intent)?;
-        }
-        let Frozen { reached, since: frozen, is_possible } = frozen?;
+        let Frozen { reached, since: frozen, is_possible } = self.freeze(night);
+        let is_required = night.consistency == Consistency::Required;
+        let reached = match reached {
+            Err(error) if is_required => {
+                intent.is_freezing = is_possible;
+                undoing.state.write(&intent)?;
+                return Err(error.into());
+            }
+            Err(error) => Reached::Paused { why: Some(error) },
+            Ok(reached) => reached,
+        };
         let beside = Beside::read_all(night.beside);
         let begun = self.begin_job(undoing, disks, since.as_ref());
         let pause = frozen.as_ref().map_or(Duration::ZERO, Stopwatch::elapsed);
@@ -341,33 +341,29 @@ impl LibvirtMachine {
     }
 
     /// Freezes the guest if it is to be.
-    fn freeze(&self, night: &Night<'_>) -> Result<Frozen, MachineError> {
+    fn freeze(&self, night: &Night<'_>) -> Frozen {
         if night.consistency == Consistency::None {
-            let reached = Reached::Paused { why: None };
-            return Ok(Frozen { reached, since: None, is_possible: false });
+            let reached = Ok(Reached::Paused { why: None });
+            return Frozen { reached, since: None, is_possible: false };
         }
         let limit = night.freeze_limit;
         let (error, is_impossible) = match self.connection.ask(&["domfsfreeze"], limit) {
             Ok(said) => match frozen_in(&said) {
                 Some(reached) => {
                     let since = Some(Stopwatch::start());
-                    return Ok(Frozen { reached, since, is_possible: true });
+                    return Frozen { reached: Ok(reached), since, is_possible: true };
                 }
                 None => (AgentError::NothingFrozen, false),
             },
+            // Who froze the guest has it go on.
             Err(error) if error.says(&ALREADY_FROZEN) => (AgentError::AlreadyFrozen, true),
             Err(error) => {
-                let is_impossible = error.says(&thawing::NO_AGENT);
+                let is_impossible = error.says(&thawing::NO_AGENT) || error.says(&NOT_ASKED);
                 (agent_error("domfsfreeze", error, limit), is_impossible)
             }
         };
-        if night.consistency == Consistency::Required {
-            // What undoes it has the guest go on.
-            return Err(error.into());
-        }
-        let reached = Reached::Paused { why: Some(error) };
         // An agent that was slow, or left while it was asked, may have frozen the guest, or may yet.
-        Ok(Frozen { reached, since: None, is_possible: !is_impossible })
+        Frozen { reached: Err(error), since: None, is_possible: !is_impossible }
     }
 
     /// Begins the job, with all disks at one instant. Returns whether libvirt trusts the parent's
@@ -417,7 +413,8 @@ impl LibvirtMachine {
 
 /// What became of freezing.
 struct Frozen {
-    reached: Reached,
+    /// Or why it was not done, although it was to be.
+    reached: Result<Reached, AgentError>,
     /// When it was done, if it was.
     since: Option<Stopwatch>,
     /// The guest may be frozen, or become so.
@@ -437,6 +434,9 @@ fn first_number(text: &str) -> Option<u64> {
 /// What an agent says that is asked to freeze a frozen guest: it knows fewer commands then.
 const ALREADY_FROZEN: [&str; 2] = ["has been disabled", "already frozen"];
 
+/// What libvirt says if it has asked no agent, as none is connected.
+const NOT_ASKED: [&str; 1] = ["agent is not connected"];
+
 /// What is needed to undo.
 struct LibvirtUndoing {
     connection: Connection,
@@ -447,8 +447,6 @@ struct LibvirtUndoing {
     checkpoint: String,
     // A plain mutex: taken at the beginning and at the end.
     thawing: Mutex<Option<Thawing>>,
-    /// There is no backup because the agent did not freeze in time: it may do it yet.
-    is_freeze_late: AtomicBool,
 }
 
 impl GiveBack for LibvirtUndoing {
@@ -459,10 +457,8 @@ impl GiveBack for LibvirtUndoing {
         {
             self.state.write(&LibvirtIntent { is_freezing: false, ..intent })?;
         }
-        let is_patient = self.is_freeze_late.load(Ordering::Relaxed);
-        let is_late =
-            |error: &MachineError| is_patient && matches!(error, MachineError::NotThawed(_));
-        // Its first attempt waits behind the freeze, and may end before it.
+        // The guest is frozen, or may become so: an attempt waits behind the freeze, and may end before it.
+        let is_late = |error: &MachineError| matches!(error, MachineError::NotThawed(_));
         patiently(&mut || undo_by(&self.connection, &self.state), &is_late)?;
         let kept = is_committed.then_some(self.checkpoint.as_str());
         match is_committed {

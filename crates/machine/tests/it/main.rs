@@ -5,5 +5,6 @@
 mod failures;
 mod killed;
 mod late;
+mod late_libvirt;
 mod nights;
 mod world;

@@ -1,0 +1,94 @@
+//! A libvirt whose agent freezes the guest long after nothing waits for it any more. `virsh` is a script
+//! that answers as libvirt does, and refuses the backup itself.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use strongroom_base::Stopwatch;
+
+const VIRSH: &str = r#"#!/bin/sh
+cd "$(dirname "$0")"
+say_no() {
+    echo "error: $1" >&2
+    exit 1
+}
+case $2 in
+uri) echo qemu:///session ;;
+dumpxml)
+    echo "<domain type='kvm'><name>vm1</name><uuid>U</uuid><devices><disk type='file' device='disk'>
+        <driver type='qcow2'/><source file='/a'/><target dev='vda' bus='virtio'/></disk></devices>
+        </domain>"
+    ;;
+domblkinfo) echo "Capacity: 1048576" ;;
+domstate) echo running ;;
+backup-begin) say_no "there is no room" ;;
+backup-dumpxml) say_no "no domain backup job" ;;
+domfsfreeze)
+    [ -e absent ] && say_no "QEMU guest agent is not connected"
+    touch freezing
+    # libvirt goes on when its client is gone.
+    (sleep 5; mv freezing frozen) > /dev/null 2>&1 &
+    [ -e slow ] && exec sleep 60
+    say_no "Guest agent is not responding: guest agent command timed out"
+    ;;
+domfsthaw)
+    [ -e absent ] && say_no "QEMU guest agent is not connected"
+    [ -e freezing ] && say_no "Timed out during operation: cannot acquire state change lock"
+    [ -e frozen ] && mv frozen thawed
+    echo "Thawed 1 filesystem(s)"
+    ;;
+esac
+"#;
+
+/// A night with such a libvirt. Returns its folder and what the night said.
+fn night(how: &str, more: &[&str]) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("virsh"), VIRSH).unwrap();
+    fs::set_permissions(path("virsh"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(path(how), "").unwrap();
+    let before = std::env::var_os("PATH").unwrap_or_default();
+    let before = std::env::split_paths(&before);
+    let programs: Vec<PathBuf> = [folder.path().to_owned()].into_iter().chain(before).collect();
+    let mut command = Command::new(program());
+    command.arg(folder.path()).arg(path("state")).args(more);
+    command.env("PATH", std::env::join_paths(programs).unwrap());
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    (folder, String::from_utf8(output.stdout).unwrap())
+}
+
+#[expect(clippy::disallowed_methods, reason = "examples are beside the tests")]
+fn program() -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    let program = tests.ancestors().nth(2).unwrap().join("examples/libvirt_night");
+    assert!(program.exists(), "{} is missing: cargo test builds it", program.display());
+    program
+}
+
+#[test]
+fn kept_1_7_a_guest_of_libvirt_that_freezes_late_goes_on() {
+    for (how, more) in
+        [("slow", &[][..]), ("refused", &[]), ("slow", &["required"]), ("refused", &["required"])]
+    {
+        let (folder, said) = night(how, more);
+        let has = |name: &str| folder.path().join(name).exists();
+        let outcome = (has("freezing"), has("frozen"), has("thawed"));
+        assert_eq!(outcome, (false, false, true), "{how} {more:?}: {said}");
+        let why = if more.is_empty() { "there is no room" } else { "frozen" };
+        assert!(said.contains(why) && !said.contains("after:"), "{how} {more:?}: {said}");
+    }
+}
+
+#[test]
+fn an_agent_that_is_not_connected_is_not_waited_for() {
+    for (more, why) in [(&[][..], "there is no room"), (&["required"], "not connected")] {
+        let begun = Stopwatch::start();
+        let (_folder, said) = night("absent", more);
+        assert!(said.contains(why) && !said.contains("after:"), "{more:?}: {said}");
+        assert!(begun.elapsed() < Duration::from_secs(20), "{more:?}: {:?}", begun.elapsed());
+    }
+}
