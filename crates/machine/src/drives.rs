@@ -202,10 +202,11 @@ fn passed_through(qmp: &Qmp) -> Result<Vec<LeftOut>, MachineError> {
 
 /// How the drivers of devices with disks begin that others than QEMU serve.
 const PASSED_THROUGH: [&str; 3] = ["vhost-user-blk", "vhost-user-scsi", "vhost-scsi"];
-const PCI_DEVICES: &str = "/sys/bus/pci/devices";
+/// Where the kernel has the PCI devices of the host.
+pub const PCI_DEVICES: &str = "/sys/bus/pci/devices";
 
 /// Whether a PCI device of the host has disks: the first byte of its class says so.
-fn is_storage(devices: &Path, address: &str) -> bool {
+pub fn is_storage(devices: &Path, address: &str) -> bool {
     let class = std::fs::read_to_string(devices.join(address).join("class"));
     class.is_ok_and(|class| class.trim().starts_with("0x01"))
 }

@@ -7,6 +7,7 @@ use strongroom_base::Stopwatch;
 
 use super::domain::{Domain, escaped};
 use crate::bitmaps::PREFIX;
+use crate::drives::PCI_DEVICES;
 use crate::error::MachineError;
 use crate::virsh::{Virsh, VirshError};
 
@@ -42,7 +43,7 @@ impl Connection {
 
     /// What the machine is made of.
     pub fn domain(&self) -> Result<Domain, MachineError> {
-        Domain::parse(&self.ask(&["dumpxml"], ANSWER_LIMIT)?)
+        Domain::parse(&self.ask(&["dumpxml"], ANSWER_LIMIT)?, Path::new(PCI_DEVICES))
     }
 
     /// The checkpoints of ours.

@@ -1,9 +1,11 @@
 //! What libvirt says of a machine, which it calls a domain: its XML.
 
+use std::path::Path;
+
 use roxmltree::{Document, Node, ParsingOptions};
 
 use crate::description::{Description, DiskBus, DiskDescription};
-use crate::drives::WhyLeftOut;
+use crate::drives::{WhyLeftOut, is_storage};
 use crate::error::MachineError;
 
 /// No domain has more elements.
@@ -43,8 +45,8 @@ pub struct DomainDisk {
 }
 
 impl Domain {
-    /// Reads the XML of a domain.
-    pub fn parse(xml: &str) -> Result<Self, MachineError> {
+    /// Reads the XML of a domain. The folder has the PCI devices of the host.
+    pub fn parse(xml: &str, pci_devices: &Path) -> Result<Self, MachineError> {
         let options = ParsingOptions { nodes_limit: NODES_MAX, ..ParsingOptions::default() };
         let document = Document::parse_with_options(xml, options)
             .map_err(|error| MachineError::DomainXml(error.to_string()))?;
@@ -76,8 +78,14 @@ impl Domain {
         }
         let hosts = devices().filter(|device| device.has_tag_name("hostdev"));
         for (number, device) in hosts.enumerate() {
-            let is_scsi = device.attribute("type").is_some_and(|kind| kind.starts_with("scsi"));
-            if is_scsi && descend(device, &["readonly"]).is_none() {
+            let is_disk = match device.attribute("type") {
+                Some("pci") => {
+                    pci_address(device).is_some_and(|address| is_storage(pci_devices, &address))
+                }
+                Some(kind) => kind.starts_with("scsi") && descend(device, &["readonly"]).is_none(),
+                None => false,
+            };
+            if is_disk {
                 let alias = descend(device, &["alias"]).and_then(|alias| alias.attribute("name"));
                 let name = alias.map_or_else(|| format!("hostdev{number}"), str::to_owned);
                 domain.left_out.push((name, WhyLeftOut::PassedThrough));
@@ -166,6 +174,21 @@ fn descend<'a, 'x>(from: Node<'a, 'x>, path: &[&str]) -> Option<Node<'a, 'x>> {
     path.iter().try_fold(from, |node, name| node.children().find(|child| child.has_tag_name(*name)))
 }
 
+/// The address of a PCI device of the host, as the kernel writes it.
+fn pci_address(device: Node<'_, '_>) -> Option<String> {
+    let address = descend(device, &["source", "address"])?;
+    let number = |name: &str| {
+        let text = address.attribute(name).unwrap_or("0");
+        match text.strip_prefix("0x") {
+            Some(digits) => u32::from_str_radix(digits, 16).ok(),
+            None => text.parse().ok(),
+        }
+    };
+    let (domain, bus) = (number("domain")?, number("bus")?);
+    let (slot, function) = (number("slot")?, number("function")?);
+    Some(format!("{domain:04x}:{bus:02x}:{slot:02x}.{function:x}"))
+}
+
 /// Whether the driver of a device names an iothread, or several.
 fn has_iothread(device: Node<'_, '_>) -> bool {
     let driver = descend(device, &["driver"]);
@@ -241,11 +264,25 @@ mod tests {
             <target dev='vdc' bus='virtio'/></disk>
           <hostdev mode='subsystem' type='usb'/>
           <hostdev mode='subsystem' type='scsi'><alias name='hostdev1'/></hostdev>
+          <hostdev mode='subsystem' type='pci' managed='yes'><driver name='vfio'/><source>
+            <address domain='0x0000' bus='0x0a' slot='0x1f' function='0x2'/></source>
+            <alias name='hostdev2'/></hostdev>
+          <hostdev mode='subsystem' type='pci'><source><address bus='0x02' slot='0x00'/></source>
+            <alias name='hostdev3'/></hostdev>
         </devices></domain>";
+
+    fn parse(xml: &str) -> Result<Domain, MachineError> {
+        let devices = tempfile::tempdir().unwrap();
+        for (address, class) in [("0000:0a:1f.2", "0x010601\n"), ("0000:02:00.0", "0x030000\n")] {
+            std::fs::create_dir(devices.path().join(address)).unwrap();
+            std::fs::write(devices.path().join(address).join("class"), class).unwrap();
+        }
+        Domain::parse(xml, devices.path())
+    }
 
     #[test]
     fn a_domain_is_read() {
-        let domain = Domain::parse(XML).unwrap();
+        let domain = parse(XML).unwrap();
         assert_eq!((domain.name.as_str(), domain.is_kvm), ("web & mail", true));
         assert_eq!((domain.memory_bytes, domain.processors), (Some(2 << 30), Some(2)));
         let disk = |target: &str,
@@ -284,6 +321,7 @@ mod tests {
             ("sdc".to_owned(), WhyLeftOut::PassedThrough),
             ("vdc".to_owned(), WhyLeftOut::PassedThrough),
             ("hostdev1".to_owned(), WhyLeftOut::PassedThrough),
+            ("hostdev2".to_owned(), WhyLeftOut::PassedThrough),
         ];
         assert_eq!(domain.left_out, left_out);
     }
@@ -292,12 +330,7 @@ mod tests {
     fn kept_1_7_an_iothread_of_a_disk_or_of_its_controller_is_found() {
         let of = |devices: &str| {
             let xml = format!("<domain><name>a</name><devices>{devices}</devices></domain>");
-            Domain::parse(&xml)
-                .unwrap()
-                .disks
-                .iter()
-                .map(|disk| disk.has_iothread)
-                .collect::<Vec<_>>()
+            parse(&xml).unwrap().disks.iter().map(|disk| disk.has_iothread).collect::<Vec<_>>()
         };
         let disk = |driver: &str, bus: &str| {
             format!(
@@ -316,11 +349,11 @@ mod tests {
     fn what_is_no_domain_is_refused() {
         for xml in ["", "<domain/>", "<domain><name/></domain>", "<domain><name>a</name>", "\u{0}"]
         {
-            assert!(matches!(Domain::parse(xml), Err(MachineError::DomainXml(_))), "{xml:?}");
+            assert!(matches!(parse(xml), Err(MachineError::DomainXml(_))), "{xml:?}");
         }
         // An entity that grows is no way to fill memory.
         let bomb = "<!DOCTYPE d [<!ENTITY a 'aaaaaaaaaa'>]><domain><name>&a;</name></domain>";
-        assert!(Domain::parse(bomb).is_err());
+        assert!(parse(bomb).is_err());
     }
 
     #[test]
@@ -338,7 +371,7 @@ mod tests {
         .map(str::to_owned)
         .to_vec();
         let mut description = Description::from_arguments(&arguments);
-        Domain::parse(XML).unwrap().correct(&mut description, &[Some(5), None]);
+        parse(XML).unwrap().correct(&mut description, &[Some(5), None]);
         assert_eq!(description.machine.as_deref(), Some("pc-q35-7.2"));
         let disks: Vec<_> = description
             .disks
@@ -352,6 +385,6 @@ mod tests {
     fn text_is_escaped() {
         let wild = "a<b>&'\"c";
         let xml = format!("<domain><name>{}</name></domain>", escaped(wild));
-        assert_eq!(Domain::parse(&xml).unwrap().name, wild);
+        assert_eq!(parse(&xml).unwrap().name, wild);
     }
 }
