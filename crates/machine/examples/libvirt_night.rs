@@ -5,7 +5,12 @@
 //! libvirt_night FOLDER STATE [required]
 //! ```
 
-#![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a program for tests")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "a program for tests"
+)]
 
 use std::path::PathBuf;
 use std::time::Duration;
