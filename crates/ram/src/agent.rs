@@ -120,8 +120,10 @@ pub struct Agent {
     rounds: Option<Rounds>,
     /// Numbers programs, jobs and questions to programs.
     numbers: u64,
-    /// Jobs that have not ended.
+    /// What programs have asked for, as long as its jobs have not ended.
     jobs: Counts,
+    /// The same, of rounds.
+    round_jobs: Counts,
     /// Areas that are open: those of buckets, and those of stores that wait or are carried out.
     open_areas: Counts,
     watch: Stopwatch,
@@ -164,6 +166,7 @@ pub fn run(
         rounds,
         numbers: 0,
         jobs: Counts::default(),
+        round_jobs: Counts::default(),
         open_areas: Counts::default(),
         watch: Stopwatch::start(),
         lines: Lines::default(),

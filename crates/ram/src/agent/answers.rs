@@ -98,11 +98,8 @@ impl Agent {
         let areas = bucket.areas.clone();
         let Some(doing) = bucket.round.as_mut() else { return };
         doing.looking = Some(number);
-        let (job, gate) = (doing.job, doing.gate.clone());
-        let begun = self.begin_job(name, number, areas, gate, Job::look_for_content);
-        if let Err(reason) = begun {
-            self.ended(name, job, Err(reason));
-        }
+        let job = doing.job;
+        self.begin_part(name, job, number, areas, Job::look_for_content);
     }
 
     /// It is known what a bucket holds. Its program holds still, unless the round was given up.

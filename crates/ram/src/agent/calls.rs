@@ -10,13 +10,14 @@ use strongroom_bucket::served::Connection;
 use strongroom_cluster::{Content, Epoch};
 
 use super::Agent;
-use super::bucket::about_of;
+use super::bucket::{Bucket, about_of};
 use super::doing::{Doing, Next, Work};
 use super::gate::Gate;
 use super::jobs::{Filled, Job, JobEvent};
 use super::limits::JOBS_MAX;
 use super::waits::answer;
 use crate::about::{About, RangeText};
+use crate::counts::Counted;
 use crate::keeper::{Areas, BucketName};
 
 impl Agent {
@@ -86,10 +87,64 @@ impl Agent {
         let doing = self.buckets.get_mut(name).and_then(|bucket| bucket.doing(number));
         let Some(doing) = doing else { return };
         doing.areas = areas.clone();
-        let gate = doing.gate.clone();
-        if let Err(reason) = self.begin_job(name, number, areas, gate, begin) {
-            self.ended(name, number, Err(reason));
+        self.begin_part(name, number, number, areas, begin);
+    }
+
+    /// Begins a job of what the job `of` does. If it cannot begin, all of that has failed.
+    pub(super) fn begin_part(
+        &mut self,
+        name: &BucketName,
+        of: u64,
+        number: u64,
+        areas: Arc<Areas>,
+        begin: impl FnOnce(Job) -> io::Result<()>,
+    ) {
+        let Some(doing) = self.buckets.get_mut(name).and_then(|it| it.doing(of)) else { return };
+        let (gate, is_of_round) = (doing.gate.clone(), doing.work.is_of_round());
+        let counted = match doing.counted.clone() {
+            Some(counted) => Ok(counted),
+            None => self.count(name, is_of_round),
+        };
+        let begun = counted.and_then(|counted| {
+            if let Some(doing) = self.buckets.get_mut(name).and_then(|it| it.doing(of)) {
+                doing.counted = Some(counted.clone());
+            }
+            self.begin_job(name, number, areas, (gate, counted), begin)
+        });
+        if let Err(reason) = begun {
+            self.ended(name, of, Err(reason));
         }
+    }
+
+    /// Counts what is to be done with a bucket. A user may have more than its share of what programs ask
+    /// for, as long as half of all is free. What rounds do is counted by itself: it waits in all buckets
+    /// of a file at the same time, and programs do not ask for it. A user may have half of that, which is
+    /// enough for all of its connections.
+    pub(super) fn count(
+        &mut self,
+        name: &BucketName,
+        is_of_round: bool,
+    ) -> Result<Arc<Counted>, String> {
+        let Some(user) = self.buckets.get(name).map(Bucket::user) else {
+            return Err("its program ended".to_owned());
+        };
+        let jobs = if is_of_round { &self.round_jobs } else { &self.jobs };
+        let all = jobs.all();
+        if all >= JOBS_MAX {
+            return Err(format!("the agent is at work on {JOBS_MAX} others: try again later"));
+        }
+        let (of_user, share) = (jobs.of(user), self.share_of(user, JOBS_MAX));
+        let is_too_much = match is_of_round {
+            true => of_user >= 2 * share,
+            false => of_user >= share && all >= JOBS_MAX / 2,
+        };
+        if is_too_much {
+            return Err(format!(
+                "the agent is at work on as much for user {user} as one user may ask for: try again \
+                 later"
+            ));
+        }
+        Ok(Arc::new(jobs.count(user)))
     }
 
     pub(super) fn begin_job(
@@ -97,23 +152,12 @@ impl Agent {
         name: &BucketName,
         number: u64,
         areas: Arc<Areas>,
-        gate: Arc<Gate>,
+        (gate, counted): (Arc<Gate>, Arc<Counted>),
         begin: impl FnOnce(Job) -> io::Result<()>,
     ) -> Result<(), String> {
         let Some(connection) = self.connection_of(name) else {
             return Err("its program ended".to_owned());
         };
-        let user = connection.peer().uid;
-        if self.jobs.all() >= JOBS_MAX {
-            return Err(format!("the agent is at work on {JOBS_MAX} others: try again later"));
-        }
-        if self.jobs.of(user) >= self.share_of(user, JOBS_MAX) {
-            return Err(format!(
-                "the agent is at work on as much for user {user} as one user may ask for: try again \
-                 later"
-            ));
-        }
-        let counted = self.jobs.count(user);
         let (keeper, events, bucket) = (self.keeper.clone(), self.events.clone(), name.clone());
         begin(Job { keeper, bucket, areas, number, gate, connection, events, counted })
             .map_err(|error| format!("no thread could be started: {error}"))
@@ -339,6 +383,8 @@ impl Agent {
                 self.round_ended(name, work, doing.stored, outcome);
             }
         }
+        // What is done next is counted by itself.
+        drop(doing);
         self.go_on(name);
     }
 }

@@ -8,6 +8,7 @@ use strongroom_cluster::Epoch;
 
 use super::gate::Gate;
 use crate::about::{About, VersionText};
+use crate::counts::Counted;
 use crate::keeper::Areas;
 
 /// The keys of a bucket, and how many splits led to them.
@@ -63,6 +64,8 @@ pub struct Doing {
     pub work: Work,
     /// Lets the job go on, or ends it.
     pub gate: Arc<Gate>,
+    /// It is one of its user's, once it has a job. One after the other, and what looks beside it, are one.
+    pub counted: Option<Arc<Counted>>,
     /// The areas that the job works on.
     pub areas: Arc<Areas>,
     /// The areas are shadows that do not change until they are captured.
@@ -102,6 +105,7 @@ impl Doing {
             job,
             work,
             gate,
+            counted: None,
             areas: Arc::default(),
             is_copy,
             is_still: false,

@@ -89,8 +89,8 @@ pub struct Job {
     pub connection: Arc<Connection>,
     /// Where it reports.
     pub(super) events: SyncSender<Event>,
-    /// It is one of its user's.
-    pub counted: Counted,
+    /// It is one of its user's, or a part of one.
+    pub counted: Arc<Counted>,
 }
 
 impl Job {

@@ -8,7 +8,7 @@ use strongroom_base::Stopwatch;
 /// Events that wait for the agent: messages of programs and commands. A program that sends more waits,
 /// a datagram more is lost.
 pub const EVENTS_MAX: usize = 256;
-/// Jobs at the same time.
+/// What programs have the agent do at the same time, and the buckets that rounds are at work on.
 pub const JOBS_MAX: usize = 512;
 /// Calls of a program that wait to be carried out.
 pub const CALLS_MAX: usize = 64;

@@ -9,7 +9,7 @@ use strongroom_cluster::FileName;
 
 use super::Agent;
 
-/// Of connections and of areas, a user may have one in this many.
+/// Of connections and of areas, a user may have one in this many; of jobs more, as `count` says.
 const SHARE: usize = 4;
 
 /// The name under which the agent has the file of a program.

@@ -63,7 +63,10 @@ impl Agent {
         bucket.looking = Some(number);
         let (Look::Wait { request, .. } | Look::Test { request, .. }) = look;
         let (areas, gate) = (Arc::default(), Arc::new(Gate::default()));
-        let begun = self.begin_job(name, number, areas, gate, |job| job.look(look));
+        let counted = self.count(name, false);
+        let begun = counted.and_then(|counted| {
+            self.begin_job(name, number, areas, (gate, counted), |job| job.look(look))
+        });
         if let Err(reason) = begun
             && let Some(bucket) = self.buckets.get_mut(name)
         {

@@ -19,6 +19,8 @@ pub const OTHER: SnapshotId = SnapshotId([8; 16]);
 pub struct Controller {
     pub files: ControllerFile,
     pub socket: UdpSocket,
+    /// The file that its commands are about.
+    pub file: String,
     folder: PathBuf,
 }
 
@@ -31,7 +33,7 @@ impl Controller {
         let files = ControllerFile::read(&folder).unwrap().unwrap();
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-        Self { files, socket, folder }
+        Self { files, socket, file: "file".to_owned(), folder }
     }
 
     pub fn node_file(&self) -> PathBuf {
@@ -40,7 +42,7 @@ impl Controller {
 
     pub fn command(&self, run: u64, epoch: u64, verb: Verb) -> Command {
         Command {
-            file: FileName::new("file").unwrap(),
+            file: FileName::new(&self.file).unwrap(),
             run: RunId(run),
             epoch: Epoch(epoch),
             verb,

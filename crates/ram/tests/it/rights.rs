@@ -5,7 +5,6 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create, open};
 use rustix::process::{Gid, Uid};
@@ -80,7 +79,18 @@ fn kept_1_10_what_a_program_may_not_read_is_read_for_none() {
     });
 }
 
-/// As many looks into the repository as the agent can have at the same time, none of which ends.
+/// How many of these programs were refused what they have asked for, as one user may not have more.
+fn refused(raws: &[Raw]) -> usize {
+    let forget = FromProgram::Forget { request: 901, area: "none".to_owned() };
+    raws.iter().for_each(|raw| raw.say(&forget));
+    let is_refusal = |it: &ToProgram| matches!(it, ToProgram::Failed { reason, .. } if reason.contains("one user"));
+    let heard = raws.iter().flat_map(|raw| {
+        std::iter::from_fn(|| raw.hear().filter(|it| *it != ToProgram::Done { request: 901 }))
+    });
+    heard.filter(is_refusal).count()
+}
+
+/// Looks into the repository and loads, none of which ends. A program has one of each at a time.
 #[test]
 fn kept_1_12_one_user_takes_a_share_of_the_jobs() {
     let Some(world) = world_for_all() else { return };
@@ -95,22 +105,59 @@ fn kept_1_12_one_user_takes_a_share_of_the_jobs() {
         true
     })));
     let test = FromProgram::Test { request: 1, name: "v".to_owned(), at_most: None };
-    let refused = as_user(UNPRIVILEGED, || {
-        let raws: Vec<Raw> = (0..140).map(|number| Raw::greet(&world, number)).collect();
-        for raw in &raws {
-            raw.say(&test);
-        }
-        let refused = raws.iter().filter(|raw| {
-            let heard = raw.hear_within(Duration::from_millis(50));
-            matches!(heard, Ok(Some(ToProgram::Failed { reason, .. })) if reason.contains("one user"))
-        });
-        refused.count()
+    let (name, areas) = ("v".to_owned(), Vec::new());
+    let load = FromProgram::Load { request: 2, name, version: 1, areas };
+    let all_say = |raws: &[Raw], message| {
+        raws.iter().for_each(|raw| raw.say(message));
+        refused(raws)
+    };
+    let first = as_user(UNPRIVILEGED, || {
+        let raws: Vec<Raw> = (0..200).map(|number| Raw::greet(&world, number)).collect();
+        // While others do not need them, half of all jobs.
+        assert_eq!(all_say(&raws, &test), 0);
+        assert_eq!(all_say(&raws, &load), 400 - 256);
+        raws
     });
-    assert_eq!(refused, 140 - 128);
+    let second = as_user(UNPRIVILEGED - 1, || {
+        let raws: Vec<Raw> = (0..140).map(|number| Raw::greet(&world, number)).collect();
+        assert_eq!(all_say(&raws, &test), 140 - 128);
+        raws
+    });
+    let third = as_user(UNPRIVILEGED - 2, || {
+        let raws: Vec<Raw> = (0..100).map(|number| Raw::greet(&world, number)).collect();
+        assert_eq!(all_say(&raws, &test), 0);
+        raws
+    });
     world.place.on_read(None);
     drop(released);
+    drop((first, second, third));
     bucket.store("v", 2).unwrap();
     bucket.wait("v", 2).unwrap();
+}
+
+/// All of its buckets are read at the same time, and wait for each other. Its programs did not ask for
+/// that, and may ask for as much as before.
+#[test]
+fn kept_1_12_a_round_of_many_buckets_of_one_user_is_stored() {
+    let Some(world) = world_for_all() else { return };
+    let mut controller = Controller::new(&world, "cluster");
+    controller.file = format!("file@{UNPRIVILEGED}");
+    let _agent = world.node_for_all(&controller.node_file());
+    let memory = Memory::new(&noise(1, 10_000));
+    as_user(UNPRIVILEGED, || {
+        let buckets: Vec<_> = (0..200).map(|number| whole(&world, number, &memory)).collect();
+        // The agent has heard of the callbacks.
+        buckets.iter().for_each(|bucket| assert_eq!(bucket.test("v").unwrap(), None));
+        for number in 0..200 {
+            let ready = [State::Ready, State::Failed];
+            let answer = controller.until(number, (1, 1), &Verb::Prepare, &ready);
+            assert_eq!(answer.state, State::Ready, "{answer:?}");
+        }
+        assert_eq!(buckets[0].test("v").unwrap(), None);
+        for number in 0..200 {
+            controller.until(number, (1, 1), &Verb::Cut, &[State::Stored]);
+        }
+    });
 }
 
 /// The agent may write to files to which the program may not.
