@@ -105,11 +105,11 @@ impl Profiles {
         for profile in self.chain(name)? {
             let section = profile.sections.get(command).map(|(_, settings)| settings);
             for level in [section, Some(&profile.global)].into_iter().flatten() {
-                let is_new = |setting: &&Setting| {
-                    !settings.iter().any(|known| known.name == setting.name)
-                        && !(has_passphrase && setting.is_passphrase())
+                let is_said = |setting: &Setting| {
+                    settings.iter().any(|known| known.name == setting.name)
+                        || (has_passphrase && setting.is_passphrase())
                 };
-                let new: Vec<&Setting> = level.iter().filter(is_new).collect();
+                let new: Vec<_> = level.iter().filter(|setting| !is_said(setting)).collect();
                 has_passphrase |= new.iter().any(|setting| setting.is_passphrase());
                 settings.extend(new);
             }
@@ -131,11 +131,12 @@ impl Profiles {
         let mut variables: Vec<(String, String)> = Vec::new();
         for profile in self.chain(name)? {
             let has_passphrase = variables.iter().any(is_passphrase);
-            let is_new = |variable: &&(String, String)| {
-                !variables.iter().any(|(known, _)| *known == variable.0)
-                    && !(has_passphrase && is_passphrase(variable))
+            let is_said = |variable: &(String, String)| {
+                variables.iter().any(|(known, _)| *known == variable.0)
+                    || (has_passphrase && is_passphrase(variable))
             };
-            let new: Vec<_> = profile.variables.iter().filter(is_new).cloned().collect();
+            let new = profile.variables.iter().filter(|variable| !is_said(variable)).cloned();
+            let new: Vec<_> = new.collect();
             variables.extend(new);
         }
         Ok(variables)
