@@ -21,8 +21,8 @@ pub fn is_whole(
         Ok::<_, RepositoryError>(if is_whole && is_new { Visit::Into } else { Visit::Past })
     });
     match visited {
-        // A node that is damaged, or that this machine has no key for.
-        Err(error) if error.is_damage() || error.kind() == ErrorKind::PutOnly => Ok(false),
+        // A node that is damaged, that this machine has no key for, or that the place does not give.
+        Err(error) if error.is_unreadable() || error.kind() == ErrorKind::PutOnly => Ok(false),
         Err(error) => Err(error.into()),
         Ok(()) => Ok(is_whole),
     }

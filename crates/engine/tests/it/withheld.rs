@@ -523,3 +523,37 @@ fn kept_o7_what_cannot_be_read_now_is_not_committed_again() {
         assert_eq!(objects.snapshot()[&name], *expected, "{what}");
     }
 }
+
+/// A server gives a machine that can only store no block: it reads its parent from what it keeps near. What the
+/// owner's prune has rewritten is not there.
+#[test]
+fn a_machine_that_can_only_store_goes_on_after_a_prune() {
+    let world = World::bare(9680).with_cache().far(true);
+    put_only(&world, "laptop", LAPTOP);
+    let back_up = |place: Arc<dyn Backend>| {
+        let repository = world.open_with(world.over(world.seen(place)), LAPTOP).unwrap();
+        run(&repository, &options(&world.tree()), &Silent).unwrap()
+    };
+    world.write("D/a", b"first");
+    world.write("D/big", &Random::new(9680).noise(4 << 20));
+    let first = back_up(world.objects.clone()).snapshot;
+    world.write("D/a", b"the second");
+    back_up(world.objects.clone());
+    let owner = world.open();
+    forget(&owner, &[first.id]).unwrap();
+    let pruned = prune(&owner, &ALL, &Silent, &Cancel::new()).unwrap();
+    assert!(pruned.carried.arenas_rewritten > 0, "{pruned:?}");
+    let store = owner.arena_store(CacheLimits::default());
+    let rule = move |name: &ObjectName| match ArenaName::of(name) {
+        Some(arena) => Gives::Front(store.arena(arena.id).unwrap().span(0..=0).0),
+        None => Gives::All,
+    };
+    let place = Arc::new(WithholdingBackend::new(world.objects.clone(), rule));
+    for night in 0..3 {
+        let made = back_up(place.clone());
+        assert_eq!(made.written.data_chunks_new, 0, "night {night}");
+        let is_read = (made.files_unchanged, made.files_changed) != (2, 0);
+        assert_eq!(is_read, night == 0, "night {night}: {made:?}");
+        world.assert_holds(&world.open(), made.snapshot.id, &world.image(), "after the prune");
+    }
+}

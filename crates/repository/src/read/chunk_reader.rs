@@ -5,7 +5,7 @@
 //! loaded only then, so that reading a whole repository needs none.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -39,6 +39,16 @@ pub struct ChunkReader {
     index: Mutex<Option<KnownPlaces>>,
     // The same; by value, when an arena was last read again for a chunk that was not in it.
     read_again: Mutex<HashMap<ArenaId, Stopwatch>>,
+    // The same; what could not be read of trees and lists of chunks.
+    unread: Mutex<Unread>,
+}
+
+/// What could not be read of metadata.
+#[derive(Default)]
+struct Unread {
+    places: HashSet<Location>,
+    /// Whether the place gives blocks of an arena, once one was withheld.
+    gives: HashMap<ArenaId, bool>,
 }
 
 /// Where chunks are, for failed hints.
@@ -136,6 +146,7 @@ impl ChunkReader {
             limits: repository.limits,
             index: Mutex::new(None),
             read_again: Mutex::default(),
+            unread: Mutex::default(),
         }
     }
 
@@ -231,7 +242,37 @@ impl ChunkReader {
     /// The bytes of a chunk of a tree or recipe, verified against its fingerprint. The content of a
     /// file is never mistaken for it: data is in other arenas, and named by another key.
     pub fn read_metadata(&self, chunk: &ChunkRef) -> Result<Vec<u8>, RepositoryError> {
-        self.read(ArenaContent::Metadata, chunk)
+        let bytes = self.read(ArenaContent::Metadata, chunk);
+        if let Err(error) = &bytes {
+            let mut unread = self.unread();
+            unread.places.insert(chunk.location);
+            if error.is_withheld() {
+                unread.gives.insert(chunk.location.arena, false);
+            }
+        }
+        bytes
+    }
+
+    /// Whether a tree or a list of chunks in this place could not be read, or would not be: it is lost, this
+    /// machine has no key for it, or the place does not give it. Once a place has not given one, each other
+    /// arena is asked for a block, too.
+    pub fn has_failed(&self, place: Location) -> bool {
+        let known = {
+            let unread = self.unread();
+            if unread.places.contains(&place) || unread.gives.is_empty() {
+                return unread.places.contains(&place);
+            }
+            unread.gives.get(&place.arena).copied()
+        };
+        !known.unwrap_or_else(|| {
+            let gives = !self.block_of(place).is_err_and(|error| error.withheld().is_some());
+            self.unread().gives.insert(place.arena, gives);
+            gives
+        })
+    }
+
+    fn unread(&self) -> MutexGuard<'_, Unread> {
+        self.unread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// From the first place that has them.
