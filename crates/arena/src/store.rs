@@ -97,7 +97,7 @@ pub struct ArenaStore {
     /// The arenas of other domains than this are not opened.
     only_of: Option<DomainId>,
     // Read for each arena that is opened, written once in a session.
-    vouchers: RwLock<HashMap<ArenaId, Voucher>>,
+    vouchers: RwLock<HashMap<ArenaId, Vec<Voucher>>>,
     /// What the keys of the arenas of some sessions are derived from, for a holder who has no other
     /// way to read.
     secrets: HashMap<SnapshotId, ArenaSecret>,

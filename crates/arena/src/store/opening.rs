@@ -108,18 +108,24 @@ impl ArenaStore {
     /// The voucher that applies to this object, if there is one.
     fn voucher_for(&self, id: ArenaId, header: &Header, sealed_summary: &[u8]) -> Option<Voucher> {
         let vouchers = self.vouchers.read().unwrap_or_else(PoisonError::into_inner);
-        let voucher = vouchers.get(&id).filter(|voucher| {
+        let applies = |voucher: &&Voucher| {
             voucher.generation == header.generation
                 && voucher.body_hash == header.body_hash
                 && voucher.summary_hash == *blake3::hash(sealed_summary).as_bytes()
-        });
-        voucher.cloned()
+        };
+        vouchers.get(&id)?.iter().find(applies).cloned()
     }
 
-    /// Trusts the arenas that the owner vouches for. The vouchers must be authentic.
+    /// Trusts the arenas that the owner vouches for, each in the generations for which there is a voucher. The
+    /// vouchers must be authentic.
     pub fn trust(&self, vouchers: Vec<Voucher>) {
         let mut known = self.vouchers.write().unwrap_or_else(PoisonError::into_inner);
-        known.extend(vouchers.into_iter().map(|voucher| (voucher.arena, voucher)));
+        for voucher in vouchers {
+            let of_arena = known.entry(voucher.arena).or_default();
+            if !of_arena.contains(&voucher) {
+                of_arena.push(voucher);
+            }
+        }
     }
 
     /// The key that marks generations, if this is the owner.
