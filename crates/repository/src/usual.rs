@@ -66,20 +66,15 @@ impl OwnSeries {
     /// Of these snapshots of one series, oldest first.
     pub fn of<'s>(snapshots: impl IntoIterator<Item = &'s Snapshot>, arrivals: &Arrivals) -> Self {
         let mut series = Self::default();
-        let mut accepted: Option<Timestamp> = None;
-        for (place, snapshot) in snapshots.into_iter().enumerate() {
-            if place == 0 {
-                accepted = accepted_last(SeriesId::of(snapshot), arrivals);
-            }
-            let is_accepted = arrivals.is_accepted(snapshot.id);
-            if is_accepted || accepted.is_some_and(|last| snapshot.started < last) {
-                // How much there was before it does not matter any more.
-                series = Self::default();
-                if is_accepted {
-                    series.usual.add(&Snapshot { missing: BTreeMap::new(), ..snapshot.clone() });
-                }
-                continue;
-            }
+        let snapshots: Vec<&Snapshot> = snapshots.into_iter().collect();
+        let settled = settled(&snapshots, arrivals);
+        // How much there was before what was accepted does not matter any more.
+        let accepted = snapshots[..settled].last().filter(|last| arrivals.is_accepted(last.id));
+        if let Some(snapshot) = accepted {
+            let whole = Snapshot { missing: BTreeMap::new(), ..(*snapshot).clone() };
+            series.usual.add(&whole);
+        }
+        for snapshot in &snapshots[settled..] {
             if !snapshot.missing.is_empty() {
                 series.lacking.insert(snapshot.id);
             }
@@ -98,6 +93,17 @@ impl OwnSeries {
     pub fn has_doubts(&self) -> bool {
         !self.doubted.is_empty() || !self.lacking.is_empty()
     }
+}
+
+/// How many of the snapshots of a series, oldest first, are the last that the owner accepted or older. If that
+/// one is gone, its time says so, but of those alone that come first: a clock may have been wrong since.
+fn settled(snapshots: &[&Snapshot], arrivals: &Arrivals) -> usize {
+    let Some(first) = snapshots.first() else { return 0 };
+    let is_accepted = |snapshot: &&Snapshot| arrivals.is_accepted(snapshot.id);
+    let up_to_accepted = snapshots.iter().rposition(is_accepted).map_or(0, |place| place + 1);
+    let last = accepted_last(SeriesId::of(first), arrivals);
+    let is_older = |snapshot: &&&Snapshot| last.is_some_and(|last| snapshot.started < last);
+    up_to_accepted.max(snapshots.iter().take_while(is_older).count())
 }
 
 /// The time of the newest snapshot of a series that the owner accepted: that one may be gone.
@@ -153,6 +159,19 @@ mod tests {
         assert_eq!(doubted(&nights, &arrivals), [20]);
         nights.retain(|night| night.id.0[0] != 20);
         assert_eq!(doubted(&nights[10..], &arrivals), []);
+    }
+
+    /// A machine without a battery dates a night before what was accepted.
+    #[test]
+    fn a_clock_that_was_wrong_settles_nothing() {
+        let mut arrivals = Arrivals::default();
+        let mut nights: Vec<Snapshot> = (11..=15).map(|n| night(n, 1000, 1 << 20)).collect();
+        accept(&mut arrivals, &nights[2]);
+        nights.extend([night(16, 0, 0), Snapshot { started: Timestamp(0), ..night(17, 0, 0) }]);
+        nights.extend([night(18, 0, 0), night(19, 1000, 1 << 20)]);
+        assert_eq!(doubted(&nights, &arrivals), [16, 17, 18]);
+        nights.remove(2);
+        assert_eq!(doubted(&nights, &arrivals), [16, 17, 18], "it is gone");
     }
 
     #[test]
