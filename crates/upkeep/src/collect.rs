@@ -24,9 +24,9 @@ use strongroom_backend::{BackendError, remove_object};
 use strongroom_base::{Cancel, Monitor, SnapshotId, Timestamp};
 use strongroom_repository::objects::SNAPSHOTS_FOLDER;
 use strongroom_repository::{
-    ChunkReader, Collections, Forgotten, ListedSession, Repository, RepositoryError, Selection,
-    SlotSets, Wishes, create_plan, create_verdict, end_session, list_sessions, list_snapshots,
-    read_vouchers, session_object, snapshot_object,
+    ChunkReader, Collections, Forgotten, ListedSession, OpenCollection, Repository,
+    RepositoryError, Selection, SlotSets, Wishes, create_plan, create_verdict, end_session,
+    list_sessions, list_snapshots, read_vouchers, session_object, snapshot_object,
 };
 
 use crate::forget::look;
@@ -119,17 +119,32 @@ pub fn prune(
 
 /// How far a prune takes what it condemns itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum Stage<'v> {
     /// The next prune goes on with it.
-    Condemned,
+    Condemned {
+        /// What an earlier prune condemned, which is carried out since a verification has found nothing. What
+        /// else is open was condemned by another prune meanwhile, and waits as long.
+        verified: Option<&'v OpenCollection>,
+    },
     /// To the end.
     Removed,
+}
+
+impl Stage<'_> {
+    /// Whether a plan that is open waits for the next prune.
+    fn lets_wait(self, open: &OpenCollection) -> bool {
+        let Self::Condemned { verified } = self else { return false };
+        let is_it = |known: &OpenCollection| {
+            (known.number, &known.selection) == (open.number, &open.selection)
+        };
+        !open.decided && !verified.is_some_and(is_it)
+    }
 }
 
 fn prune_until(
     repository: &Repository,
     options: &PruneOptions,
-    stage: Stage,
+    stage: Stage<'_>,
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<PruneOutcome, RepositoryError> {
@@ -139,7 +154,7 @@ fn prune_until(
 fn prune_in_rounds(
     repository: &Repository,
     options: &PruneOptions,
-    stage: Stage,
+    stage: Stage<'_>,
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<PruneOutcome, RepositoryError> {
@@ -175,7 +190,7 @@ fn prune_in_rounds(
         };
         let was_begun = collections.open.is_some() && !options.dry_run;
         let is_more =
-            was_begun || outcome.is_cut && !outcome.condemned || outcome.called_off.is_some();
+            (was_begun || outcome.is_cut) && !outcome.condemned || outcome.called_off.is_some();
         let is_over = !outcome.waiting.is_empty() || outcome.carried.arenas_left > 0;
         let is_last = !is_more || is_over || rounds.next().is_none();
         match outcome.called_off.take() {
@@ -217,7 +232,7 @@ fn collect(
     repository: &Repository,
     collections: &Collections,
     options: &PruneOptions,
-    stage: Stage,
+    stage: Stage<'_>,
     called_off: &mut bool,
     monitor: &dyn Monitor,
     cancel: &Cancel,
@@ -229,6 +244,12 @@ fn collect(
     let mut reach = Reach::new(&collector.reader, monitor, cancel);
     let mut outcome = PruneOutcome::default();
     let (number, mut selection, decided) = match &collections.open {
+        Some(open) if stage.lets_wait(open) && !options.dry_run => {
+            outcome.collection = Some(open.number);
+            outcome.snapshots = open.selection.snapshots.clone();
+            outcome.condemned = true;
+            return Ok(outcome);
+        }
         Some(open) => (open.number, open.selection.clone(), open.decided),
         None => {
             let (plan, worth) = collector.plan(&mut reach, collections, &mut outcome)?;
@@ -241,7 +262,7 @@ fn collect(
             if !create_plan(repository, collections.next, &plan)? {
                 return Err(RepositoryError::OtherCollector { collection: collections.next });
             }
-            if stage == Stage::Condemned {
+            if stage != Stage::Removed {
                 outcome.collection = Some(collections.next);
                 outcome.condemned = true;
                 return Ok(outcome);

@@ -35,7 +35,8 @@ pub fn prune_later(
 ) -> Result<Later, RepositoryError> {
     let open = Collections::read_settled(repository)?.open;
     // What is decided is final, and was asked about before.
-    if let Some(open) = open.filter(|open| !options.dry_run && !open.decided) {
+    let verified = open.as_ref().filter(|open| !options.dry_run && !open.decided);
+    if let Some(open) = verified {
         let found = verify(repository, VerifyDepth::Structure, monitor, cancel)?;
         if found.forbids_removal(&open.selection) {
             return Ok(Later::Doubted(Box::new(found)));
@@ -45,7 +46,7 @@ pub fn prune_later(
             return Err(not_read(&found));
         }
     }
-    prune_until(repository, options, Stage::Condemned, monitor, cancel)
+    prune_until(repository, options, Stage::Condemned { verified }, monitor, cancel)
         .map(|outcome| Later::Pruned(Box::new(outcome)))
 }
 

@@ -2,7 +2,7 @@
 //! next, and what its sums say.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::AtomicI64;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use strongroom_arena::ListedArenas;
 use strongroom_base::{Fingerprint, Location};
@@ -301,6 +301,36 @@ fn the_session_that_a_prune_ends_is_removed() {
     let faulty = Arc::new(FaultyBackend::new(world.objects.clone(), plan));
     let repository = world.open_over(faulty).unwrap();
     assert!(prune(&repository, &impatient, &Silent, &Cancel::new()).is_err());
+}
+
+/// Two machines prune at the same hour: what one condemns, and says that it can be brought back, waits for a
+/// verification by the other, too.
+#[test]
+fn what_another_has_just_condemned_waits_for_the_next_prune() {
+    let history = History::new(31, &[0, 2]);
+    let world = &history.world;
+    let arenas = || names_in(&world.objects.snapshot(), "arenas");
+    let before = arenas();
+    let (surroundings, is_first) = (world.surroundings(), AtomicBool::new(true));
+    let acting = RecordingBackend::acting(world.objects.clone(), move |call| {
+        let is_plan = call.kind == CallKind::Create && call.name.starts_with("collections/");
+        if is_plan && is_first.swap(false, Ordering::Relaxed) {
+            let other = Repository::open(surroundings.clone(), PASSPHRASE).unwrap();
+            let later = prune_later(&other, &ALL, &Silent, &Cancel::new()).unwrap();
+            assert!(matches!(later, Later::Pruned(outcome) if outcome.condemned));
+        }
+    });
+    let repository = world.open_over(Arc::new(acting)).unwrap();
+    let later = prune_later(&repository, &ALL, &Silent, &Cancel::new()).unwrap();
+    let Later::Pruned(outcome) = later else { panic!("{later:?}") };
+    assert!(outcome.condemned, "{outcome:?}");
+    assert_eq!(arenas(), before, "nothing was removed");
+    let open = Collections::read(&world.open()).unwrap().open.unwrap();
+    assert!(!open.decided);
+    // The next one verifies it, and removes it.
+    let later = prune_later(&world.open(), &ALL, &Silent, &Cancel::new()).unwrap();
+    assert!(matches!(later, Later::Pruned(_)), "{later:?}");
+    assert_ne!(arenas(), before);
 }
 
 /// A plan with room for a few snapshots leaves the others to the next one, and condemns no arena: what the
