@@ -186,7 +186,7 @@ fn read_here_or_there(
         if let Ok(Some(fetched)) =
             envelope::fetch_from(&**replica, name, damaged, &is_wanted, bytes_max)
         {
-            return Ok(RawObject { bytes: fetched.object, refused_bytes: 0 });
+            return Ok(RawObject { bytes: fetched.object, ..RawObject::default() });
         }
     }
     here

@@ -14,8 +14,8 @@ const START_BYTES: u64 = 64 << 10;
 const COARSE_BYTES: u64 = 64 << 10;
 /// … and refused pieces of these, in pieces of this size: a physical sector.
 const FINE_BYTES: u64 = 4 << 10;
-/// If a medium refuses more pieces of one object than this, it is not asked further: each takes
-/// seconds.
+/// If a medium refuses more pieces of one object than this, it is not asked for each of them: that takes
+/// seconds. What follows a refused piece is passed over, twice as much each time.
 const REFUSALS_MAX: u32 = 512;
 
 /// The parts of an object that can be read.
@@ -25,6 +25,8 @@ pub struct RawObject {
     pub bytes: Vec<u8>,
     /// How many bytes the medium refused.
     pub refused_bytes: u64,
+    /// How many of these were passed over, and may be given to who asks for them.
+    pub unasked_bytes: u64,
 }
 
 /// Reads an object whole, unless it has more than `bytes_max` bytes.
@@ -98,7 +100,7 @@ fn read_start(
     length: u64,
 ) -> Result<RawObject, BackendError> {
     match backend.read(name, 0, to_length(length)) {
-        Ok(bytes) => Ok(RawObject { bytes, refused_bytes: 0 }),
+        Ok(bytes) => Ok(RawObject { bytes, ..RawObject::default() }),
         Err(error) if error.is_unreadable() => read_around(backend, name, length, error),
         Err(error) => Err(error),
     }
@@ -117,12 +119,14 @@ fn read_around(
         Err(error) if error.is_unreadable() => return Err(refusal),
         Err(error) => return Err(error),
     };
-    let mut object = RawObject { bytes: Vec::with_capacity(to_length(end)), refused_bytes: 0 };
+    let bytes = Vec::with_capacity(to_length(end));
+    let mut object = RawObject { bytes, ..RawObject::default() };
     let mut refusals = 0;
     let mut fine_until = 0;
+    let mut passed_over = COARSE_BYTES;
     loop {
         let at = object.bytes.len() as u64;
-        if at >= end || refusals == REFUSALS_MAX {
+        if at >= end {
             break;
         }
         let is_fine = at < fine_until;
@@ -130,8 +134,18 @@ fn read_around(
         match backend.read(name, at, to_length(piece)) {
             // The object has become shorter meanwhile.
             Ok(bytes) if bytes.is_empty() => return Ok(object),
-            Ok(bytes) => object.bytes.extend(bytes),
+            Ok(bytes) => {
+                object.bytes.extend(bytes);
+                passed_over = COARSE_BYTES;
+            }
             Err(error) if !error.is_unreadable() => return Err(error),
+            Err(_) if refusals == REFUSALS_MAX => {
+                let passed = passed_over.min(end - at);
+                object.refused_bytes += passed;
+                object.unasked_bytes += passed;
+                object.bytes.resize(to_length(at + passed), 0);
+                passed_over = passed_over.saturating_mul(2);
+            }
             Err(_) if is_fine => {
                 refusals += 1;
                 object.refused_bytes += piece;
@@ -140,8 +154,6 @@ fn read_around(
             Err(_) => fine_until = at + piece,
         }
     }
-    object.refused_bytes += end - object.bytes.len() as u64;
-    object.bytes.resize(to_length(end), 0);
     if object.refused_bytes == end { Err(refusal) } else { Ok(object) }
 }
 

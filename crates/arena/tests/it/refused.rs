@@ -91,10 +91,26 @@ fn what_is_refused_is_read_as_zeros_and_counted() {
         expected[zeros.clone()].fill(0);
         let refused_bytes = zeros.len() as u64;
         let found = read_object(&backend, &name, 1 << 20).unwrap();
-        assert!(found == RawObject { bytes: expected, refused_bytes }, "{bad:?}");
+        assert!(found == RawObject { bytes: expected, refused_bytes, unasked_bytes: 0 }, "{bad:?}");
     }
     let backend = RefusingBackend::with_bad(inner, &name, 0..u64::MAX);
     assert!(read_object(&backend, &name, 1 << 20).is_err_and(|error| error.is_unreadable()));
+}
+
+/// Of a region that is worn out not every sector is asked for, and what is behind it all the same.
+#[test]
+fn what_is_behind_a_bad_region_is_read() {
+    let name = ObjectName::top("config");
+    let bytes: Vec<u8> = (0..12 << 20).map(|at| 1 + (at % 255) as u8).collect();
+    let inner = Arc::new(MemoryBackend::new());
+    inner.create(&name, &bytes).unwrap();
+    let backend = RefusingBackend::with_bad(inner, &name, 1 << 20..5 << 20);
+    let found = read_object(&backend, &name, 16 << 20).unwrap();
+    assert_eq!(found.bytes.len(), bytes.len());
+    assert!(found.bytes[..1 << 20] == bytes[..1 << 20]);
+    assert!(found.bytes[8 << 20..] == bytes[8 << 20..]);
+    assert!(found.unasked_bytes >= 2 << 20 && found.refused_bytes < 7 << 20);
+    assert_eq!(found.refused_bytes - found.unasked_bytes, 2 << 20);
 }
 
 /// A sparse object of 2 TiB, with a header or without.

@@ -23,12 +23,11 @@ use crate::health::bad::BadPlaces;
 /// How many names are tried for the next generation of an arena.
 const NAMES_TRIED: u32 = 16;
 
-/// Creates an arena's next generation, and removes the one before once the next exists. If the next
-/// exists already, another repair was faster, or was cut short before it removed the old one. If it
-/// has other bytes, nothing is removed, and false is returned.
-fn put_next_generation(
+/// Creates an arena's next generation, before the one that it is made of is removed. If it exists already,
+/// another repair was faster, or was cut short before it removed the old one. If it has other bytes, false is
+/// returned.
+fn create_next_generation(
     backend: &dyn Backend,
-    before: ArenaName,
     next: &FinishedArena,
 ) -> Result<bool, BackendError> {
     let name = next.name.object();
@@ -37,11 +36,7 @@ fn put_next_generation(
         other => other?,
     }
     // Nothing is removed before the next generation was read.
-    if backend.read(&name, 0, next.object().len() + 1)? != next.object() {
-        return Ok(false);
-    }
-    remove_object(backend, &before.object())?;
-    Ok(true)
+    Ok(backend.read(&name, 0, next.object().len() + 1)? == next.object())
 }
 
 /// A name for the next generation of an arena, above all that can be read: what cannot is in no reader's
@@ -98,7 +93,7 @@ impl Rescue {
         let (arena, why) = (self.arena, self.why.as_str());
         let name = arena.object();
         let read = || read_whole(repository.backend(), &name, repository.config.arena_bytes);
-        let RawObject { bytes: object, refused_bytes } = match read() {
+        let RawObject { bytes: object, refused_bytes, unasked_bytes } = match read() {
             Err(error) if error.is_not_found() => return Ok(true),
             Err(error) if error.is_damage() => {
                 bad.add_broken(arena.id, reader);
@@ -107,7 +102,7 @@ impl Rescue {
             }
             other => other?,
         };
-        // What is not saved is removed: a single wrong read must not decide that.
+        // What is not saved is removed, unless it was not asked for: a single wrong read must not decide that.
         if !read().is_ok_and(|again| again.bytes == object) {
             bad.add_broken(arena.id, reader);
             lose(outcome, &name, "its bytes change from read to read: left as it is", monitor);
@@ -179,6 +174,12 @@ impl Rescue {
             lose(outcome, &name, why, monitor);
             return Ok(true);
         };
+        let stays = unasked_bytes > 0;
+        if rescued.blocks_saved == 0 && stays {
+            bad.add_broken(arena.id, reader);
+            lose(outcome, &name, why, monitor);
+            return Ok(true);
+        }
         if rescued.blocks_saved == 0 && is_read {
             // The others say what the arena holds. An empty generation would be in the way of one that
             // another copy has.
@@ -187,15 +188,26 @@ impl Rescue {
             lose(outcome, &name, why, monitor);
             return Ok(true);
         }
-        if !put_next_generation(repository.backend(), arena, &rescued.arena)? {
+        if !create_next_generation(repository.backend(), &rescued.arena)? {
             bad.add_broken(arena.id, reader);
             lose(outcome, &name, "its next generation exists already, with other bytes", monitor);
             return Ok(true);
+        }
+        if !stays {
+            remove_object(repository.backend(), &name)?;
         }
         reader.store().forget(arena.id);
         reader.store().learn(rescued.arena.name);
         match rescued.blocks_saved {
             0 => lose(outcome, &name, why, monitor),
+            blocks if stays => {
+                outcome.rescued += 1;
+                let kept = format!(
+                    "{why}; {blocks} blocks saved, and it stays beside them: not every part that its medium \
+                     refuses was asked for"
+                );
+                lose(outcome, &name, &kept, monitor);
+            }
             blocks => {
                 outcome.rescued += 1;
                 monitor.detail(&format!("{name}: {blocks} blocks saved ({why})"));

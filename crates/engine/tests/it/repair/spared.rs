@@ -3,7 +3,7 @@
 use strongroom_arena::CacheLimits;
 use strongroom_backend::Backend;
 use strongroom_repository::{
-    ArenaSlots, Selection, SlotSets, Wishes, create_plan, snapshot_object,
+    ArenaSlots, InitOptions, Selection, SlotSets, Wishes, create_plan, snapshot_object,
 };
 use strongroom_testkit::{Gives, RefusingBackend, WithholdingBackend};
 use strongroom_upkeep::{
@@ -15,7 +15,7 @@ use super::*;
 use crate::copies::fronts::with_other_blocks;
 use crate::copies::versions;
 use crate::repair_from::repair_from;
-use crate::world::{LAPTOP, init_options, snapshot_ids};
+use crate::world::{LAPTOP, PASSPHRASE, init_options, snapshot_ids};
 
 /// A world of one file of several blocks, and the arena of its data. The first half of the file is in no
 /// snapshot any more.
@@ -301,4 +301,28 @@ fn a_directory_in_the_place_of_an_object_ends_no_repair() {
     let repository = world.open_over(backend).unwrap();
     let outcome = run_repair(&repository).unwrap();
     assert_eq!(outcome.lost, [key], "{outcome:?}");
+}
+
+/// A medium with a bad region is not asked for each sector of it: what was passed over is not removed, as it can
+/// be read in parts.
+#[test]
+fn what_was_not_asked_for_is_not_removed() {
+    let world = World::empty(708);
+    let options = InitOptions { arena_bytes: 8 << 20, ..init_options() };
+    Repository::init(world.surroundings(), PASSPHRASE, &options).unwrap();
+    world.write("file", &noise(708, 7 << 20));
+    let id = world.backup().snapshot.id;
+    let arenas = names_in(&world.objects.snapshot(), "arenas");
+    let is_of_data = |name: &&ObjectName| world.objects.size(name).unwrap() > 4 << 20;
+    let name = arenas.iter().find(is_of_data).unwrap();
+    let bad = 1 << 20..5 << 20;
+    let medium = Arc::new(RefusingBackend::with_bad(world.objects.clone(), name, bad.clone()));
+    let repository = world.open_over(medium.clone()).unwrap();
+    let before = lost(&repository, &[id]);
+    let outcome = run_repair(&repository).unwrap();
+    assert_eq!((outcome.rescued, &outcome.lost[..]), (1, &[name.clone()][..]), "{outcome:?}");
+    assert!(world.objects.size(name).is_ok(), "it stays");
+    assert!(lost(&repository, &[id]).len() <= before.len(), "no more is lost than before");
+    // Nothing of it was worn out but the cable.
+    assert_eq!(lost(&world.open(), &[id]).len(), 0);
 }
