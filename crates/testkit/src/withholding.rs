@@ -24,6 +24,8 @@ pub enum Gives {
     CutShort(usize),
     /// Nothing: a directory is in its place, which nothing can be written over.
     Directory,
+    /// Nothing: it is said not to exist, although it is listed.
+    NotFound,
 }
 
 type Rule = Box<dyn Fn(&ObjectName) -> Gives + Send + Sync>;
@@ -73,12 +75,16 @@ impl<B: Backend + ?Sized> Backend for WithholdingBackend<B> {
             }
             Gives::Forbidden | Gives::Front(_) => Err(self.refused(name, Refusal::Right)),
             Gives::Directory => Err(Self::is_directory(name)),
+            Gives::NotFound => Err(BackendError::NotFound { name: name.clone() }),
             Gives::CutShort(most) => self.inner.read(name, offset, length.min(most)),
         }
     }
 
     fn size(&self, name: &ObjectName) -> Result<u64, BackendError> {
-        self.inner.size(name)
+        match (self.rule())(name) {
+            Gives::NotFound => Err(BackendError::NotFound { name: name.clone() }),
+            _ => self.inner.size(name),
+        }
     }
 
     fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), BackendError> {

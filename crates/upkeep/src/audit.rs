@@ -25,7 +25,7 @@ use strongroom_repository::{RepositoryError, arena_bytes_of};
 
 use crate::flight::{Flight, each_in_flight};
 use crate::health::fault::{Fault, look_whole};
-use crate::replicate::{FOLDERS_COPIED, list, refuse_another};
+use crate::replicate::{FOLDERS_COPIED, LISTED_ALONE, list, listed_of, refuse_another};
 use crate::verify::{VerifyDepth, is_in_sample};
 
 /// Bytes of a request and its answer besides what they are about: an estimate.
@@ -62,6 +62,8 @@ pub enum AuditFault {
     },
     /// The place did not answer the challenge.
     NoProof,
+    /// The place lists it, and says that it does not exist.
+    NotGiven,
 }
 
 impl std::fmt::Display for AuditFault {
@@ -77,6 +79,7 @@ impl std::fmt::Display for AuditFault {
             },
             Self::Damaged { why } => write!(f, "the replica's is damaged: {why}"),
             Self::NoProof => write!(f, "the replica's place gave no proof of it"),
+            Self::NotGiven => write!(f, "{LISTED_ALONE}"),
         }
     }
 }
@@ -138,7 +141,7 @@ pub fn audit_replica(
     let wire = AtomicU64::new(0);
     let mut audit = Audit { backend, replica, options, entropy, arena_bytes, wire, drawn: None };
     let mut outcome = AuditOutcome::default();
-    let mut asked = Vec::new();
+    let (mut asked, mut gone) = (Vec::new(), Vec::new());
     let mut here = BTreeMap::new();
     for folder in FOLDERS_COPIED {
         let listed = list(replica, folder)?;
@@ -186,7 +189,7 @@ pub fn audit_replica(
                 outcome.unread_bytes += info.bytes;
             }
             How::Withheld(why) => outcome.withheld.push((info.name.clone(), why)),
-            How::Gone => {}
+            How::Gone => gone.push(info.name.clone()),
         }
         let path = Some(info.name.as_str().as_ref());
         if let Some(why) = found.damaged_here {
@@ -204,6 +207,18 @@ pub fn audit_replica(
         monitor.progress(&progress);
     };
     each_in_flight(&asked, flight, cancel, &work, &mut take)?;
+    // A collector may have removed it meanwhile, there or here; a place that lists it again does not have it.
+    let still_there = listed_of(replica, &gone)?;
+    let still_here = listed_of(backend, &gone)?;
+    for name in gone {
+        if still_there.contains(&name) {
+            let path = Some(name.as_str().as_ref());
+            monitor.problem(Problem { severity: Severity::Damage, path, message: LISTED_ALONE });
+            outcome.faults.push((name, AuditFault::NotGiven));
+        } else if still_here.contains(&name) {
+            outcome.missing.push(name);
+        }
+    }
     outcome.faults.sort_by(|one, other| one.0.cmp(&other.0));
     outcome.withheld.sort();
     outcome.wire_bytes = audit.wire.into_inner();

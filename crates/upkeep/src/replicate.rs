@@ -26,7 +26,7 @@ pub use mirror::{MirrorOutcome, MirrorPlan, mirror, plan_mirror, preview_mirror}
 pub use plan::{CopyPlan, FOLDERS_COPIED, forks, list, plan_replica, refuse_another};
 pub use send::create;
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use strongroom_arena::{ARENAS_FOLDER, ArenaName};
 use strongroom_backend::{Backend, ObjectInfo, ObjectName, Withheld};
@@ -154,18 +154,59 @@ impl Copy<'_> {
         let mut objects = plan.missing;
         objects.extend(plan.differing);
         let (way, flight, cancel) = (self.way, self.flight, self.cancel);
-        let mut vanished = false;
-        let mut take = |info: &ObjectInfo, sent| {
-            vanished |= sent == Sent::Vanished;
-            if sent != Sent::Vanished {
+        let mut gone = Vec::new();
+        let mut take = |info: &ObjectInfo, sent| match sent {
+            Sent::Vanished => gone.push(info.clone()),
+            sent => {
                 present.insert(info);
+                self.take(info, sent);
             }
-            self.take(info, sent);
         };
         let send = |info: &ObjectInfo| way.send(info);
         let compare = |info: &ObjectInfo| way.compare(info);
         each_in_flight(&objects, flight, cancel, &send, &mut take)?;
         each_in_flight(&plan.doubtful, flight, cancel, &compare, &mut take)?;
+        self.send_again(gone, present)
+    }
+
+    /// Sends what was not there although it was listed, if it is listed again. Returns whether anything was
+    /// removed meanwhile.
+    fn send_again(
+        &mut self,
+        gone: Vec<ObjectInfo>,
+        present: &mut Present,
+    ) -> Result<bool, RepositoryError> {
+        let names = |infos: &[ObjectInfo]| -> Vec<ObjectName> {
+            infos.iter().map(|info| info.name.clone()).collect()
+        };
+        let (mut vanished, mut twice) = (false, Vec::new());
+        let listed = listed_of(self.way.source, &names(&gone))?;
+        for info in gone {
+            self.cancel.check()?;
+            let sent = match listed.contains(&info.name) {
+                true => self.way.send(&info)?,
+                false => Sent::Vanished,
+            };
+            match sent {
+                Sent::Vanished if listed.contains(&info.name) => twice.push(info),
+                sent => {
+                    vanished |= sent == Sent::Vanished;
+                    if sent != Sent::Vanished {
+                        present.insert(&info);
+                    }
+                    self.take(&info, sent);
+                }
+            }
+        }
+        let listed = listed_of(self.way.source, &names(&twice))?;
+        for info in twice {
+            let sent = match listed.contains(&info.name) {
+                true => Sent::Lost(LISTED_ALONE.to_owned()),
+                false => Sent::Vanished,
+            };
+            vanished |= sent == Sent::Vanished;
+            self.take(&info, sent);
+        }
         Ok(vanished)
     }
 
@@ -247,6 +288,24 @@ impl Copy<'_> {
         self.missing(SNAPSHOTS_FOLDER, &listed, &mut present)?;
         Ok(())
     }
+}
+
+/// What is wrong with an object that only a listing has.
+pub(crate) const LISTED_ALONE: &str = "its place lists it, and says that there is none";
+
+/// Those of these objects that a place lists now.
+pub(crate) fn listed_of(
+    place: &dyn Backend,
+    names: &[ObjectName],
+) -> Result<HashSet<ObjectName>, RepositoryError> {
+    let asked: HashSet<&ObjectName> = names.iter().collect();
+    let folders: BTreeSet<&str> = names.iter().map(ObjectName::folder).collect();
+    let mut found = HashSet::new();
+    for folder in folders {
+        let listed = list(place, folder)?.into_iter().map(|info| info.name);
+        found.extend(listed.filter(|name| asked.contains(name)));
+    }
+    Ok(found)
 }
 
 /// The verdicts of collections: another one may rewrite arenas again.

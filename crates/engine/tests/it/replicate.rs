@@ -10,15 +10,16 @@ use std::sync::{Arc, Mutex};
 
 use strongroom_arena::ArenaName;
 use strongroom_backend::{Backend, BackendError, MemoryBackend, ObjectName};
-use strongroom_base::{Cancel, Silent, SnapshotId};
+use strongroom_base::{Cancel, SeededEntropy, Silent, SnapshotId};
 use strongroom_repository::{Repository, RepositoryError};
 use strongroom_testkit::damage::{Objects, names_in};
 use strongroom_testkit::{
-    CallKind, Calls, Change, FaultKind, FaultPlan, FaultyBackend, Image, RecordingBackend,
+    CallKind, Calls, Change, FaultKind, FaultPlan, FaultyBackend, Gives, Image, RecordingBackend,
+    WithholdingBackend,
 };
 use strongroom_upkeep::{
-    CopyOutcome, MirrorOutcome, NewAccess, add_key, forget, mirror, plan_mirror, plan_replica,
-    prune, remove_key, replicate,
+    AuditOptions, CopyOutcome, MirrorOutcome, NewAccess, VerifyDepth, add_key, audit_replica,
+    forget, mirror, plan_mirror, plan_replica, prune, remove_key, replicate,
 };
 
 use crate::verify::check_all;
@@ -612,5 +613,33 @@ fn a_source_that_lies() {
         if let Ok(outcome) = done {
             assert_eq!(arrived.len() + outcome.lost.len(), base.len(), "{kind:?} at {at}");
         }
+    }
+}
+
+/// A place that has lost objects and lists them still, as a bucket whose index was put back: no copy of them
+/// is complete, and no audit passes.
+#[test]
+fn what_is_listed_and_not_given_is_lost() {
+    for folder in ["arenas", "snapshots", "keys"] {
+        let (world, _) = history(2210);
+        let whole = Arc::new(MemoryBackend::from_snapshot(world.objects.snapshot()));
+        let lost = names_in(&whole.snapshot(), folder)[0].clone();
+        let asked = lost.clone();
+        let rule = move |name: &ObjectName| match *name == asked {
+            true => Gives::NotFound,
+            false => Gives::All,
+        };
+        let place = WithholdingBackend::new(whole.clone(), rule);
+        let copied = copy(&place, &MemoryBackend::new()).unwrap();
+        let names: Vec<&ObjectName> = copied.lost.iter().map(|(name, _)| name).collect();
+        assert_eq!(names, [&lost], "{folder}");
+        let options = AuditOptions { read: VerifyDepth::Structure, signatures: false };
+        let (entropy, cancel) = (SeededEntropy::new(1), Cancel::new());
+        let audited = audit_replica(&*whole, &place, options, &entropy, &Silent, &cancel).unwrap();
+        let is_known = audited.faults.iter().any(|(name, _)| *name == lost);
+        assert!(is_known || folder == "arenas" && audited.unread > 0, "{folder}: {audited:?}");
+        let all = AuditOptions { read: VerifyDepth::Data, signatures: false };
+        let audited = audit_replica(&*whole, &place, all, &entropy, &Silent, &cancel).unwrap();
+        assert_eq!(audited.faults.len(), 1, "{folder}: {audited:?}");
     }
 }

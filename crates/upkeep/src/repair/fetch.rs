@@ -476,7 +476,9 @@ pub fn fetch_needed(
             let arena = ArenaName::of(name).filter(|arena| in_need.contains(&arena.id));
             let Some(arena) = arena.filter(|_| tried.insert(name.clone())) else { continue };
             let step = FetchStep::of_missing(name.clone(), *bytes);
-            if !here.contains(name) {
+            // A place may list what it does not have.
+            let is_listed = here.contains(name);
+            if !is_listed || backend.size(name).is_err_and(|error| error.is_not_found()) {
                 steps.steps.push(step);
             } else if is_no_arena(repository, arena)? {
                 // Its envelope may be whole, so nothing is wrong with it without a key.
