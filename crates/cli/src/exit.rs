@@ -328,6 +328,9 @@ fn hint_for(error: &RepositoryError) -> Option<&'static str> {
             "see with `strongroom snapshots`; running the backup again does no harm"
         }
         RepositoryError::LastKeySlot { .. } => "add another key first: `strongroom key add`",
+        RepositoryError::OwnKeySlot { .. } => {
+            "give the passphrase of another key that reads: anyone who may store can add a slot that opens nothing"
+        }
         RepositoryError::Unknown { .. } => {
             "a newer Strongroom made this; update this one to store into it"
         }

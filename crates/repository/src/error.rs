@@ -108,6 +108,12 @@ pub enum RepositoryError {
         /// The slot.
         slot: String,
     },
+    /// The key by which the repository was opened cannot be removed: that another one opens it is not shown.
+    #[error("key {slot} is the one that has just opened the repository")]
+    OwnKeySlot {
+        /// The slot.
+        slot: String,
+    },
     /// The configuration was changed without a key.
     #[error("the repository's configuration was changed by someone without a key")]
     ForgedConfig,

@@ -85,7 +85,8 @@ pub fn change_key(
     Ok(new)
 }
 
-/// Removes a slot, but never the last one that can read.
+/// Removes a slot, but never the last one that can read, nor the one that has opened the repository: what another
+/// slot says of itself, anyone could have written who may store.
 pub fn remove_key(repository: &Repository, slot: SlotId) -> Result<(), RepositoryError> {
     let slots = list_keys(repository)?;
     let readers = |slots: &[KeySlot]| {
@@ -93,6 +94,9 @@ pub fn remove_key(repository: &Repository, slot: SlotId) -> Result<(), Repositor
     };
     if readers(&slots) == 0 {
         return Err(RepositoryError::LastKeySlot { slot: slot.to_string() });
+    }
+    if slot == repository.slot {
+        return Err(RepositoryError::OwnKeySlot { slot: slot.to_string() });
     }
     remove_slot(repository, slot)
 }

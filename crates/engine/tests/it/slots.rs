@@ -33,6 +33,9 @@ fn every_slot_opens_and_a_removed_one_does_not() {
     assert!(opens(&world, OTHER) && opens(&world, PASSPHRASE));
     let labels: Vec<_> = list_keys(&repository).unwrap().into_iter().map(|s| s.label).collect();
     assert_eq!(labels, ["first", "second"]);
+    // That another one opens it is shown by that one.
+    let error = remove_key(&repository, repository.slot).unwrap_err();
+    assert!(matches!(error, RepositoryError::OwnKeySlot { .. }), "{error}");
     let by_other = Repository::open(world.surroundings(), OTHER).unwrap();
     world.assert_holds(&by_other, first.snapshot.id, &world.image(), "by the second key");
     remove_key(&by_other, repository.slot).unwrap();
