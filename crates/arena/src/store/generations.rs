@@ -14,8 +14,9 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use strongroom_base::{ArenaId, DomainId};
+use strongroom_base::{ArenaId, DomainId, Stopwatch};
 
 use super::{ArenaStore, lock};
 use crate::error::ArenaError;
@@ -24,6 +25,9 @@ use crate::opened::Arena;
 
 /// How often the arenas are listed for one of them that others rewrite at the same time.
 const LISTINGS_MAX: u32 = 5;
+/// An arena that is in no listing may have been stored after the last one, and rewritten since. The arenas are
+/// listed again for such a one if the last listing is older than this.
+const LISTING_LIFETIME: Duration = Duration::from_secs(1);
 
 /// What is known of the names of arenas.
 #[derive(Default)]
@@ -32,6 +36,8 @@ pub(super) struct KnownNames {
     generations: HashMap<ArenaId, u32>,
     /// All arenas, once they had to be listed.
     listed: Option<ListedArenas>,
+    /// When they were.
+    since: Option<Stopwatch>,
     /// Their further generations that only replicas have.
     elsewhere: HashMap<ArenaId, Vec<ArenaName>>,
     /// For arenas of which the listing shows several generations: those that count.
@@ -212,16 +218,16 @@ impl ArenaStore {
     /// Calls `read` with the other generations of an arena, greatest first; those that only replicas
     /// have come last. `error` is why the one that was tried cannot be read; it is returned if none can.
     ///
-    /// The arenas are listed once, and again when one is missing that was known to exist: it was
-    /// rewritten since.
+    /// The arenas are listed once, and again when one is missing that was known to exist, or that may have been
+    /// stored since: it was rewritten since.
     pub(super) fn other_generation<T>(
         &self,
         tried: ArenaName,
         error: ArenaError,
         read: impl Fn(ArenaName) -> Result<T, ArenaError>,
     ) -> Result<T, ArenaError> {
-        let was_known = tried.generation > 0 || self.is_listed(tried);
-        let mut is_stale = was_known && is_missing(&error);
+        let may_exist = tried.generation > 0 || self.may_be_listed(tried);
+        let mut is_stale = may_exist && is_missing(&error);
         for _ in 0..LISTINGS_MAX {
             let names = self.listed_generations(tried.id, is_stale)?;
             is_stale = false;
@@ -246,10 +252,12 @@ impl ArenaStore {
         Err(error)
     }
 
-    fn is_listed(&self, name: ArenaName) -> bool {
+    /// Whether a generation is in the last listing, or may be in the next one.
+    fn may_be_listed(&self, name: ArenaName) -> bool {
         let known = lock(&self.known);
         let listed = known.listed.as_ref().map_or(&[][..], |listed| listed.generations(name.id));
-        listed.iter().any(|arena| arena.name == name)
+        let is_old = known.since.as_ref().is_some_and(|since| since.elapsed() > LISTING_LIFETIME);
+        listed.iter().any(|arena| arena.name == name) || (listed.is_empty() && is_old)
     }
 
     /// The generations of an arena in the listing, ascending, which is made first if there is none or
@@ -265,6 +273,7 @@ impl ArenaStore {
             let elsewhere = self.list_elsewhere(&listed);
             let mut known = lock(&self.known);
             (known.listed, known.several) = (Some(listed), HashMap::new());
+            known.since = Some(Stopwatch::start());
             known.elsewhere = elsewhere;
         }
         let known = lock(&self.known);

@@ -1,10 +1,13 @@
 //! What is recovered of an arena that parity cannot repair.
 
+use std::time::Duration;
+
 use strongroom_arena::envelope::{self, HEADROOM, Redundancy};
 use strongroom_arena::format::FRAME_BYTES;
 use strongroom_arena::scan::{Rescued, rescue};
 use strongroom_arena::writer::padme;
 use strongroom_arena::{ArenaError, FinishedArena, Rewriting};
+use strongroom_base::ArenaId;
 
 use crate::rewrite::padding_numbers;
 use crate::{
@@ -158,6 +161,22 @@ fn a_reader_of_the_generation_before_continues() {
     assert!(matches!(read(&world.store, &before, 4), Err(ArenaError::SlotLost { .. })));
     assert_eq!(world.store.arena(arena.name.id).unwrap().generation, 1);
     assert_eq!(world.store.heals(), 0);
+}
+
+/// A reader that lives for days, as a mount does, has listed the arenas once.
+#[test]
+fn what_was_stored_and_rewritten_since_the_listing_is_found() {
+    let world = World::new();
+    assert!(world.store.arena(ArenaId([7; 16])).is_err());
+    let chunks = chunks(30);
+    let finished = world.build(&chunks, Redundancy { per_mille: 0 });
+    world.put(finished.name.id, finished.object());
+    let mut damaged = finished.object().to_vec();
+    damaged[block_range(&finished, 1)].fill(0);
+    world.rewrite(&rescued(&world, &finished, &damaged).unwrap().arena);
+    std::thread::sleep(Duration::from_millis(1100));
+    let arena = world.store.arena(finished.name.id).unwrap();
+    assert_eq!(read(&world.store, &arena, 29).unwrap(), chunks[29]);
 }
 
 /// Two programs that rewrite an arena at the same time, differently, must not seal under one key

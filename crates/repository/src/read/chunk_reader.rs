@@ -327,6 +327,7 @@ impl ChunkReader {
         chunk: &ChunkRef,
         mut take: impl FnMut(Location) -> Result<Option<T>, RepositoryError>,
     ) -> Result<Option<T>, RepositoryError> {
+        let was_known = self.index.lock().unwrap_or_else(PoisonError::into_inner).is_some();
         for is_last in [false, true] {
             let mut tried = Vec::new();
             let mut next = Some(chunk.location);
@@ -339,7 +340,8 @@ impl ChunkReader {
             }
             let is_worth_it = match self.naming.is_by_value() {
                 true => self.may_read_again(chunk.location.arena),
-                false => self.look_again()?,
+                // To make it, the arenas were listed: that may have shown where they are now.
+                false => !was_known || self.look_again()?,
             };
             if is_last || !is_worth_it {
                 break;
