@@ -331,6 +331,38 @@ fn keep_one_domain(snapshots: &mut Vec<&Snapshot>, text: &str) -> Result<(), Rep
     Ok(())
 }
 
+/// When snapshots were made, which come in the order in which they were made. Most clocks were right: of as many
+/// as possible that ascend, their own times; of each other one the time of the last of these before it, as it
+/// was made after that.
+fn times_by_order(snapshots: &[&Snapshot]) -> Vec<Timestamp> {
+    // A longest ascending part: for each length the place of the last of one that ends earliest.
+    let mut lasts: Vec<usize> = Vec::new();
+    let mut before: Vec<Option<usize>> = Vec::with_capacity(snapshots.len());
+    for (place, snapshot) in snapshots.iter().enumerate() {
+        let ends_no_later = |last: &usize| snapshots[*last].started <= snapshot.started;
+        let length = lasts.partition_point(ends_no_later);
+        before.push(length.checked_sub(1).map(|shorter| lasts[shorter]));
+        match lasts.get_mut(length) {
+            Some(last) => *last = place,
+            None => lasts.push(place),
+        }
+    }
+    let mut is_right = vec![false; snapshots.len()];
+    let mut next = lasts.last().copied();
+    while let Some(place) = next {
+        is_right[place] = true;
+        next = before[place];
+    }
+    let mut last = None;
+    let time = |(snapshot, is_right): (&&Snapshot, bool)| {
+        if is_right {
+            last = Some(snapshot.started);
+        }
+        last.unwrap_or(snapshot.started)
+    };
+    snapshots.iter().zip(is_right).map(time).collect()
+}
+
 fn select<'s>(
     snapshots: &[&'s Snapshot],
     name: &SnapshotName,
@@ -343,7 +375,12 @@ fn select<'s>(
         SnapshotName::LatestPartial(back) => {
             newest_first().filter(|snapshot| snapshot.partial).nth(*back)
         }
-        SnapshotName::AtOrBefore(moment) => complete().find(|s| s.started <= *moment),
+        SnapshotName::AtOrBefore(moment) => {
+            let times = times_by_order(snapshots);
+            let timed = snapshots.iter().zip(times).rev();
+            let mut complete = timed.filter(|(snapshot, _)| !snapshot.partial);
+            complete.find(|(_, time)| time <= moment).map(|(snapshot, _)| *snapshot)
+        }
         SnapshotName::Prefix(prefix) => {
             let mut named = snapshots.iter().filter(|snapshot| snapshot.id.starts_with(prefix));
             let first = named.next().copied();
@@ -506,6 +543,37 @@ mod tests {
         assert!(
             matches!(error, Err(RepositoryError::OnlyPartial { newest, .. }) if newest == only[0].id)
         );
+    }
+
+    /// A battery is flat, or a clock was set ahead: each snapshot answers for the time after the one before it.
+    #[test]
+    fn a_wrong_clock_answers_for_no_other_time() {
+        let nights = |dates: &[i64]| -> Vec<Snapshot> {
+            let night = |(number, date): (u8, &i64)| Snapshot {
+                started: Timestamp(*date),
+                ..snapshot(number, "a", "/")
+            };
+            (1..).zip(dates).map(night).collect()
+        };
+        for (dates, asked) in [
+            (
+                &[10, 20, 30, 0, 50][..],
+                &[(25, Some(2)), (30, Some(4)), (45, Some(4)), (5, None)][..],
+            ),
+            (
+                &[10, 20, 9999, 40, 50],
+                &[(25, Some(3)), (45, Some(4)), (9999, Some(5)), (15, Some(1))],
+            ),
+            (&[10, 20, 20, 30], &[(20, Some(3)), (19, Some(1))]),
+            (&[0, 20, 30], &[(5, Some(1)), (20, Some(2))]),
+            (&[10, 20, 30, 0], &[(15, Some(1)), (30, Some(4))]),
+        ] {
+            let snapshots = nights(dates);
+            for (moment, expected) in asked {
+                let name = SnapshotName::AtOrBefore(Timestamp(*moment));
+                assert_eq!(found(&snapshots, name, "").ok(), *expected, "{dates:?} at {moment}");
+            }
+        }
     }
 
     #[test]
