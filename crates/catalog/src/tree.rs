@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use strongroom_base::regimes::{Regime, reached, reached_if};
 
-use crate::entry::Entry;
+use crate::entry::{Entry, is_valid_name};
 use crate::format::{EntryUnpacker, FormatError, put_entry};
 use crate::recipe::{RecipeBuilder, RecipeReader};
 use crate::reference::{ChunkRef, Recipe};
@@ -64,6 +64,9 @@ pub enum TreeWriteError<E: std::error::Error + 'static> {
         /// What they would take.
         bytes: usize,
     },
+    /// No entry can have its name: a reader would take the tree for damaged.
+    #[error("no entry can have its name")]
+    InvalidName,
     /// A chunk cannot be kept.
     #[error(transparent)]
     Chunk(#[from] E),
@@ -81,6 +84,9 @@ impl TreeWriter {
         entry: &Entry,
         writer: &mut W,
     ) -> Result<(), TreeWriteError<W::Error>> {
+        if !is_valid_name(&entry.name) {
+            return Err(TreeWriteError::InvalidName);
+        }
         let chunk = self.chunk.as_bytes();
         let before = chunk.len();
         put_entry(chunk, entry);

@@ -74,6 +74,12 @@ pub enum Finding {
         /// The name.
         group: String,
     },
+    /// A logical volume whose group or itself has a name that LVM gives to none. It is shown by
+    /// another.
+    LvmInvalidName {
+        /// The name by which it is shown.
+        name: String,
+    },
     /// A logical volume that is not read, as a physical volume is missing or too small.
     LvmIncomplete {
         /// The volume.

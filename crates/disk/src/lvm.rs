@@ -17,6 +17,9 @@ const SECTOR_BYTES: u64 = 512;
 /// Runs of all volumes of a group: what a text of 16 MiB can name is far more than what exists.
 const RUNS_MAX: usize = 1 << 17;
 
+/// A name that LVM gives has at most this many bytes.
+const NAME_BYTES_MAX: usize = 127;
+
 /// Where a physical volume is.
 #[derive(Clone, Copy)]
 struct Device {
@@ -61,19 +64,58 @@ pub(crate) fn volumes(
         }
     }
     let mut volumes = Vec::new();
+    let mut names = Names::default();
     let clashing = clashing(&groups);
     for name in &clashing {
         findings.push(Finding::LvmNameClash { group: name.clone() });
     }
     for (id, group) in &groups {
-        let mut shown = group.name.replace('-', "--");
+        let mut shown = doubled(&group.name);
         if clashing.contains(&group.name) {
             let short: String = id.chars().filter(|c| c.is_ascii_alphanumeric()).take(6).collect();
             shown = format!("{shown}.{short}");
         }
-        group.volumes(&shown, &devices, findings, &mut volumes);
+        group.volumes(&shown, &devices, &mut names, findings, &mut volumes);
     }
     volumes
+}
+
+/// Names of volumes, which become names of folders: each of them once.
+#[derive(Default)]
+struct Names {
+    /// Those that are taken, and the number by which the next volume of that name is tried.
+    next: BTreeMap<String, u64>,
+}
+
+impl Names {
+    /// A name like this one that no other volume has.
+    fn take(&mut self, name: String) -> String {
+        let mut free = name.clone();
+        while let Some(known) = self.next.get(&free) {
+            let number = *self.next.get(&name).unwrap_or(known);
+            free = format!("{name}.{number}");
+            self.next.insert(name.clone(), number + 1);
+        }
+        self.next.insert(free.clone(), 2);
+        free
+    }
+}
+
+/// True if LVM gives a group or a volume such a name. Its text can have any.
+fn is_name(name: &str) -> bool {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "+_.-".contains(c);
+    (1..=NAME_BYTES_MAX).contains(&name.len())
+        && name.chars().all(is_allowed)
+        && !name.starts_with('-')
+        && !matches!(name, "." | "..")
+}
+
+/// A name as the device mapper writes it. Of one that LVM does not give, what can be in a name of a
+/// file.
+fn doubled(name: &str) -> String {
+    let kept = name.chars().take(NAME_BYTES_MAX);
+    let kept = kept.map(|c| if c.is_ascii_alphanumeric() || "+_.-".contains(c) { c } else { '_' });
+    kept.collect::<String>().replace('-', "--")
 }
 
 /// Keeps a text if it is the newest of its group; `None` if it is invalid.
@@ -109,6 +151,7 @@ impl Group {
         &self,
         shown: &str,
         devices: &BTreeMap<String, Device>,
+        names: &mut Names,
         findings: &mut Vec<Finding>,
         volumes: &mut Vec<Volume>,
     ) {
@@ -123,7 +166,10 @@ impl Group {
             if !status.contains(&Value::Text("VISIBLE".into())) {
                 continue;
             }
-            let name = format!("{shown}-{}", volume.replace('-', "--"));
+            let name = names.take(format!("{shown}-{}", doubled(volume)));
+            if !is_name(volume) || !is_name(&self.name) {
+                findings.push(Finding::LvmInvalidName { name: name.clone() });
+            }
             match self.runs(description, &physical, &mut runs_left) {
                 Ok(runs) => volumes.push(Volume {
                     name,
@@ -255,7 +301,8 @@ mod tests {
         let device = Device { place, bytes: 11 << 12, is_copied: false };
         let devices = BTreeMap::from([("ab".to_owned(), device)]);
         let (mut volumes, mut findings) = (Vec::new(), Vec::new());
-        groups["group"].volumes("vg", &devices, &mut findings, &mut volumes);
+        let mut names = Names::default();
+        groups["group"].volumes("vg", &devices, &mut names, &mut findings, &mut volumes);
         (volumes, findings)
     }
 

@@ -100,6 +100,9 @@ impl Finding {
                 "two volume groups are called {group}; their volumes are named with a part of the \
                  group's UUID"
             ),
+            Self::LvmInvalidName { name } => {
+                format!("{name} is the logical volume of a name that LVM would not give")
+            }
             Self::LvmIncomplete { name } => {
                 format!("{name} is not read: a physical volume is missing or too small")
             }

@@ -447,7 +447,9 @@ impl From<TreeWriteError<RepositoryError>> for RepositoryError {
     fn from(error: TreeWriteError<RepositoryError>) -> Self {
         match error {
             TreeWriteError::Chunk(error) => error,
-            TreeWriteError::EntryTooLarge { .. } => Self::Argument(error.to_string()),
+            TreeWriteError::EntryTooLarge { .. } | TreeWriteError::InvalidName => {
+                Self::Argument(error.to_string())
+            }
         }
     }
 }

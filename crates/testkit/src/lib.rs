@@ -12,6 +12,7 @@ pub mod fault;
 pub mod http_faults;
 mod image;
 mod limits;
+pub mod lvm;
 mod mapped;
 mod monitor;
 mod random;

@@ -371,7 +371,7 @@ impl<'c> Copy<'c> {
                 entry.kind = kind;
                 frame.tree.push(&entry, &mut lane).map_err(|error| match error {
                     TreeWriteError::Chunk(error) => error,
-                    TreeWriteError::EntryTooLarge { .. } => {
+                    TreeWriteError::EntryTooLarge { .. } | TreeWriteError::InvalidName => {
                         RepositoryError::Argument(format!("an entry of it: {error}"))
                     }
                 })

@@ -157,6 +157,22 @@ fn an_entry_too_large_is_refused_and_the_tree_goes_on() {
     assert_eq!(TreeReader::new(&recipe, &store).read_all().unwrap(), [numbered(1)]);
 }
 
+/// What no reader accepts, no writer may store.
+#[test]
+fn a_name_that_no_entry_can_have_is_refused_and_the_tree_goes_on() {
+    let mut store = MemoryChunks::default();
+    let mut tree = TreeWriter::new();
+    let long = vec![b'x'; crate::entry::NAME_BYTES_MAX + 1];
+    for name in [&b""[..], b".", b"..", b"a/b", b"a\0b", &long] {
+        let entry = Entry { name: name.to_vec(), ..numbered(1) };
+        let refused = tree.push(&entry, &mut store);
+        assert!(matches!(refused, Err(TreeWriteError::InvalidName)), "{name:?}");
+    }
+    tree.push(&numbered(1), &mut store).unwrap();
+    let recipe = tree.finish(&mut store).unwrap();
+    assert_eq!(TreeReader::new(&recipe, &store).read_all().unwrap(), [numbered(1)]);
+}
+
 /// Found by fuzzing: a few nodes that represent 16^9 empty chunks. Reading ends at the first of
 /// them.
 #[test]

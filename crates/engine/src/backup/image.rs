@@ -403,7 +403,7 @@ pub fn check_machine(disks: &[Disk], stored: &MachineOptions) -> Result<(), Engi
     let mut taken = [LOGICAL_VOLUMES, DESCRIPTION, MEMORY].map(str::to_owned).to_vec();
     for disk in disks {
         let own = [disk.name.clone(), raw_name(&disk.name)];
-        if !is_name(&disk.name) || own.iter().any(|name| taken.contains(name)) {
+        if !own.iter().all(|name| is_name(name) && !taken.contains(name)) {
             return wrong(format!("\"{}\" cannot name a disk, or is taken", disk.name));
         }
         taken.extend(own);

@@ -30,6 +30,7 @@ use std::path::{Component, Path, PathBuf};
 use strongroom_arena::CacheLimits;
 use strongroom_base::{Cancel, Monitor, Stopwatch};
 use strongroom_catalog::Guarantee;
+use strongroom_catalog::entry::is_valid_name;
 use strongroom_repository::{ChunkReader, ChunkWriter, PackOptions, Repository, RepositoryError};
 use strongroom_source::memory::Memory;
 use strongroom_source::memory::mark::PAGE_BYTES;
@@ -157,7 +158,9 @@ pub fn check_regions(regions: &[Region]) -> Result<(), EngineError> {
         let mut parts = path.components();
         let is_plain = parts.next() == Some(Component::RootDir)
             && parts.clone().next().is_some()
-            && parts.all(|part| matches!(part, Component::Normal(_)));
+            && parts.all(|part| {
+                matches!(part, Component::Normal(name) if is_valid_name(name.as_encoded_bytes()))
+            });
         if !is_plain || path.starts_with(Path::new("/").join(MARKS_FOLDER)) {
             return wrong(format!("\"{shown}\" cannot be the path of a region in a snapshot"));
         }

@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use strongroom_base::Cancel;
+use strongroom_catalog::entry::is_valid_name;
 use strongroom_catalog::{
     ChunkRef, Entry, EntryKind, Metadata, Recipe, RecipeBuilder, StoredEntry, TreeWriteError,
     TreeWriter,
@@ -231,8 +232,15 @@ impl<'r, 'w> Trees<'r, 'w> {
         Ok(frame.tree.push_stored(name, entry, &mut lane)?)
     }
 
-    /// Puts an entry into its directory; without its attributes if they are too large.
+    /// Puts an entry into its directory; without its attributes if they are too large, and not at all
+    /// if no entry can have its name.
     pub fn push(&mut self, mut entry: Entry, tally: &mut Tally<'_>) -> Result<(), EngineError> {
+        if !is_valid_name(&entry.name) {
+            let message = "no entry of a snapshot can have its name: it was not stored";
+            tally.problem(&self.path_of(&entry.name), message);
+            self.left_out();
+            return Ok(());
+        }
         match &entry.kind {
             EntryKind::Directory { .. } => {}
             EntryKind::File { content } => {

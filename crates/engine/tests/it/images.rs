@@ -113,7 +113,7 @@ pub fn described(disk: Disk) -> Disks {
     Disks { disks: vec![disk], description }
 }
 
-fn try_backup(
+pub fn try_backup(
     world: &World,
     image: Box<dyn Image>,
     keep_free: bool,
@@ -265,7 +265,7 @@ fn what_is_stored_as_files_is_not_stored_again_as_a_disk() {
 }
 
 /// An image with a part that cannot be read.
-struct Failing(Vec<u8>, Range<u64>);
+pub struct Failing(pub Vec<u8>, pub Range<u64>);
 
 impl ReadAt for Failing {
     fn size(&self) -> u64 {
@@ -408,6 +408,8 @@ fn names_that_would_be_in_each_others_place_are_refused() {
         ("vm", vec![disk("lvm")]),
         ("vm", vec![disk("machine")]),
         ("vm", vec![disk("..")]),
+        // It is a name, and that of its file would be none.
+        ("vm", vec![disk(&"x".repeat(1022))]),
     ] {
         let options = options(Path::new("/"));
         let (stored, cancel) = (named(machine), Cancel::new());

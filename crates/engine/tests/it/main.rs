@@ -23,6 +23,7 @@ mod forgetting;
 mod further_names;
 mod holds;
 mod hostile;
+mod image_volumes;
 mod images;
 mod keys;
 mod linear;
