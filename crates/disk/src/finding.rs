@@ -42,6 +42,15 @@ pub enum Finding {
         /// The partition.
         name: String,
     },
+    /// A partition that belongs to a volume manager that is not read here. Nothing of it is free.
+    OtherManager {
+        /// The disk.
+        disk: usize,
+        /// The partition.
+        name: String,
+        /// What it belongs to.
+        manager: &'static str,
+    },
     /// The chain of logical partitions is damaged, circular or too long. Those before are used.
     ChainDamaged {
         /// The disk.

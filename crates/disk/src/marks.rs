@@ -12,8 +12,11 @@ use crate::tables;
 
 const SECTOR: usize = 512;
 
+/// The name of LVM's mark.
+pub(crate) const LVM: &str = "LVM";
+
 /// What owns a volume, by the bytes at a place.
-const MARKS: [(u64, &[u8], &str); 26] = [
+const MARKS: [(u64, &[u8], &str); 28] = [
     (0, b"LUKS\xba\xbe", "LUKS"),
     (3, b"-FVE-FS-", "BitLocker"),
     (3, b"ReFS\0\0\0\0", "ReFS"),
@@ -23,10 +26,10 @@ const MARKS: [(u64, &[u8], &str); 26] = [
     (32, b"NXSB", "APFS"),
     (0, b"\xfc\x4e\x2b\xa9", "RAID of Linux"),
     (4096, b"\xfc\x4e\x2b\xa9", "RAID of Linux"),
-    (512, b"LABELONE", "LVM"),
-    (1024, b"LABELONE", "LVM"),
-    (1536, b"LABELONE", "LVM"),
-    (0, b"LABELONE", "LVM"),
+    (512, b"LABELONE", LVM),
+    (1024, b"LABELONE", LVM),
+    (1536, b"LABELONE", LVM),
+    (0, b"LABELONE", LVM),
     (4096 + 24, b"\xc6\x85\x73\xf6\x4e\x1a\x45\xca", "bcache"),
     (4096 + 24, b"\xc6\x85\x73\xf6\x66\xce\x90\xa9", "bcachefs"),
     (1024, b"\x10\x20\xf5\xf2", "F2FS"),
@@ -40,12 +43,21 @@ const MARKS: [(u64, &[u8], &str); 26] = [
     (0, b"SnAp", "a snapshot of LVM"),
     (64, b"\x57\x45\x56\x82", "a partition table of BSD"),
     (512, b"\x57\x45\x56\x82", "a partition table of BSD"),
+    (3072, b"PRIVHEAD", "a dynamic disk of Windows"),
+    // The head of the list in a label: its sizes may be any.
+    (16_384 + 20, b"\0\0\0\x07version", ZFS),
 ];
+const ZFS: &str = "ZFS";
 
 /// What else a volume is; `None` if it has no mark.
 pub(crate) fn find(volume: &dyn ReadAt) -> Result<Option<&'static str>> {
+    find_beside(volume, "")
+}
+
+/// What else a volume is besides the owner of this name; `None` if it has no mark.
+pub(crate) fn find_beside(volume: &dyn ReadAt, owner: &str) -> Result<Option<&'static str>> {
     for (at, mark, name) in MARKS {
-        let is_there = at + mark.len() as u64 <= volume.size();
+        let is_there = name != owner && at + mark.len() as u64 <= volume.size();
         if is_there && read_vec(volume, at, mark.len())? == mark {
             return Ok(Some(name));
         }
@@ -53,10 +65,28 @@ pub(crate) fn find(volume: &dyn ReadAt) -> Result<Option<&'static str>> {
     if tables::has_mark(volume)? {
         return Ok(Some("a partition table"));
     }
+    if has_uberblock(volume)? {
+        return Ok(Some(ZFS));
+    }
     if has_shadow_copies(volume)? {
         return Ok(Some("shadow copies"));
     }
     Ok(is_part_of_raid(volume)?.then_some("RAID of Linux"))
+}
+
+/// Whether the first label of a volume has an uberblock of ZFS. A pool leaves the first 8 KiB of a
+/// volume as they are, with the superblock of the file system that was there.
+///
+/// The source is "ZFS On-Disk Specification", chapter 1: the ring of uberblocks is the second half of
+/// a label of 256 KiB, in slots of 1 KiB or a multiple of it.
+fn has_uberblock(volume: &dyn ReadAt) -> Result<bool> {
+    const RING: u64 = 128 << 10;
+    const SLOT: usize = 1 << 10;
+    const MAGIC: u64 = 0x00ba_b10c;
+    let bytes = volume.size().saturating_sub(RING).min(RING);
+    let ring = read_vec(volume, RING, bytes as usize)?;
+    let mut slots = ring.chunks(SLOT).map(|slot| le64(slot, 0));
+    Ok(slots.any(|magic| magic == MAGIC || magic.swap_bytes() == MAGIC))
 }
 
 /// Whether a volume of Windows has shadow copies. What was freed since one was made is kept for it in

@@ -8,6 +8,9 @@ use crate::finding::Finding;
 use crate::read::{ReadAt, read_vec};
 use crate::volume::{Place, Volume, VolumeKind};
 
+/// What a dynamic disk is called.
+const DYNAMIC_DISK: &str = "a dynamic disk of Windows";
+
 /// The partitions of a disk; the whole disk if it has no table.
 pub(crate) fn partitions(
     disk: usize,
@@ -49,17 +52,24 @@ pub(crate) fn has_mark(volume: &dyn ReadAt) -> Result<bool> {
     Ok(mbr::may_be_table(&sector) || gpt::has_mark(volume))
 }
 
-/// The part of a partition that is on the disk; `None` if none is.
+/// The part of a partition that is on the disk; `None` if none is. One of a volume manager is shared:
+/// its volumes can be on several partitions, in an order that only the manager knows.
 fn on_disk(
     disk: usize,
     reader: &dyn ReadAt,
     (name, kind): (String, VolumeKind),
     (offset, bytes): (u64, u64),
+    manager: Option<&'static str>,
     findings: &mut Vec<Finding>,
 ) -> Option<Volume> {
     let there = reader.size().saturating_sub(offset).min(bytes);
     if there < bytes {
         findings.push(Finding::OutsideOfDisk { disk, name: name.clone() });
     }
-    (there > 0).then(|| Volume::linear(name, kind, Place { disk, offset }, there))
+    if let Some(manager) = manager {
+        findings.push(Finding::OtherManager { disk, name: name.clone(), manager });
+    }
+    let is_shared = manager.is_some();
+    let volume = || Volume::linear(name, kind, Place { disk, offset }, there);
+    (there > 0).then(|| Volume { is_shared, ..volume() })
 }

@@ -21,7 +21,7 @@ pub struct Volume {
     /// Where its bytes are, in order and without gaps.
     pub runs: Vec<Run>,
     /// Something else may need what it calls free: it shares bytes with another volume, it is the
-    /// origin of a snapshot, volumes are in it, its table may be one that no longer counts, or there
+    /// origin of a snapshot, it belongs to a volume manager, volumes are in it, its table may be one that no longer counts, or there
     /// are two copies of a physical volume that it may be on.
     pub is_shared: bool,
 }

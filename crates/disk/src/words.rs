@@ -85,6 +85,10 @@ impl Finding {
             Self::OutsideOfDisk { disk, name: partition } => {
                 format!("{}: {partition} ends behind the end of the disk", name(disk))
             }
+            Self::OtherManager { disk, name: partition, manager } => format!(
+                "{}: {partition} belongs to {manager}, whose volumes are not read",
+                name(disk)
+            ),
             Self::ChainDamaged { disk, offset } => format!(
                 "{}: the chain of its logical partitions is damaged at byte {offset}",
                 name(disk)

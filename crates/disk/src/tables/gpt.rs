@@ -6,7 +6,7 @@ use crate::finding::Finding;
 use crate::read::{ReadAt, read_vec};
 use crate::volume::{Volume, VolumeKind};
 
-use super::on_disk;
+use super::{DYNAMIC_DISK, on_disk};
 
 /// The sizes of a sector. Which one a disk has, an image does not say.
 const SECTOR_BYTES: [u64; 2] = [512, 4096];
@@ -16,6 +16,14 @@ const REVISION: u32 = 1 << 16;
 const HEADER_BYTES_MIN: u32 = 92;
 /// Bytes of all entries: 16 KiB is usual, this is room for 8192 partitions.
 const ENTRIES_BYTES_MAX: u64 = 1 << 20;
+
+/// Types of partitions that belong to a volume manager of Windows, as they are stored: metadata and
+/// data of dynamic disks, and Storage Spaces.
+const MANAGERS: [([u8; 16], &str); 3] = [
+    (*b"\xaa\xc8\x08\x58\x8f\x7e\xe0\x42\x85\xd2\xe1\xe9\x04\x34\xcf\xb3", DYNAMIC_DISK),
+    (*b"\xa0\x60\x9b\xaf\x31\x14\x62\x4f\xbc\x68\x33\x11\x71\x4a\x69\xad", DYNAMIC_DISK),
+    (*b"\x8f\xaf\x5c\xe7\x80\xf6\xee\x4c\xaf\xa3\xb0\x01\xe5\x6e\xfc\x2d", "Storage Spaces"),
+];
 
 /// One copy whose checksums are right.
 struct Copy {
@@ -72,7 +80,7 @@ pub(super) fn partitions(
     }
     let mut volumes = volumes(disk, reader, &used, findings);
     // It can be left over from before the disk had another use.
-    volumes.iter_mut().for_each(|volume| volume.is_shared = !is_expected);
+    volumes.iter_mut().for_each(|volume| volume.is_shared |= !is_expected);
     Some(volumes)
 }
 
@@ -135,7 +143,8 @@ fn volumes(
         let sectors = last.checked_sub(first).map_or(0, |more| more.saturating_add(1));
         let bytes = sectors.saturating_mul(copy.sector_bytes);
         let what = (format!("p{}", index + 1), kind);
-        volumes.extend(on_disk(disk, reader, what, (offset, bytes), findings));
+        let manager = MANAGERS.iter().find(|(id, _)| *id == type_id).map(|(_, name)| *name);
+        volumes.extend(on_disk(disk, reader, what, (offset, bytes), manager, findings));
     }
     volumes
 }

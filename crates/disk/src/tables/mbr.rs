@@ -9,12 +9,14 @@ use crate::finding::Finding;
 use crate::read::ReadAt;
 use crate::volume::{Volume, VolumeKind};
 
-use super::on_disk;
+use super::{DYNAMIC_DISK, on_disk};
 
 /// The type of the entry that keeps old programs from a GPT.
 pub(super) const PROTECTIVE: u8 = 0xee;
 
 const SECTOR_BYTES: u64 = 512;
+/// The type of a partition of a dynamic disk of Windows.
+const DYNAMIC: u8 = 0x42;
 /// Types of a partition that contains a chain.
 const EXTENDED: [u8; 3] = [0x05, 0x0f, 0x85];
 /// Linux stops at 256 partitions of a disk too.
@@ -109,7 +111,8 @@ fn volume(
     let what = (format!("p{number}"), VolumeKind::Mbr { type_id: entry.type_id });
     let offset = (base_sector + u64::from(entry.start_sector)) * SECTOR_BYTES;
     let bytes = u64::from(entry.sectors) * SECTOR_BYTES;
-    on_disk(disk, reader, what, (offset, bytes), findings)
+    let manager = (entry.type_id == DYNAMIC).then_some(DYNAMIC_DISK);
+    on_disk(disk, reader, what, (offset, bytes), manager, findings)
 }
 
 /// Follows a chain: the first entry of each sector is a partition, the second leads to the next.

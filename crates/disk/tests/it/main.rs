@@ -10,6 +10,7 @@ mod world;
 
 mod tables;
 
+mod layers;
 mod lvm;
 
 mod swap;

@@ -10,7 +10,7 @@ use crate::hostile::Changed;
 use crate::world::{Image, folder, lacks, make_ext, run};
 
 /// What other owners leave: a layer below the file system, or another file system.
-const MARKS: [(u64, &[u8]); 9] = [
+const MARKS: [(u64, &[u8]); 13] = [
     (0, b"LUKS\xba\xbe"),
     (512, b"LABELONE"),
     (4096, b"\xfc\x4e\x2b\xa9"),
@@ -20,6 +20,11 @@ const MARKS: [(u64, &[u8]); 9] = [
     (65_600, b"_BHRfS_M"),
     (512, b"EFI PART"),
     (512, b"\x57\x45\x56\x82"),
+    (3072, b"PRIVHEAD"),
+    // ZFS: its list of names and values, and an uberblock of either order of bytes.
+    (16_404, b"\0\0\0\x07version"),
+    (131_072, b"\x0c\xb1\xba\0\0\0\0\0"),
+    (131_072 + 127 * 1024, b"\0\0\0\0\0\xba\xb1\x0c"),
 ];
 
 fn with<'a>(image: &'a [u8], at: u64, mark: &[u8]) -> Changed<'a> {
