@@ -25,9 +25,10 @@ pub fn volumes(disks: &[&dyn ReadAt]) -> Layout {
         let partitions = tables::partitions(disk, *reader, &mut layout.findings);
         layout.volumes.extend(partitions);
     }
-    let mut logical = lvm::volumes(disks, &mut layout.volumes, &mut layout.findings);
-    // A logical volume is inside of a partition; two of one level must not share bytes.
+    // A logical volume is inside of a partition; two of one level must not share bytes. Those in a
+    // partition that does are as doubtful as it is.
     note_overlaps(&mut layout.volumes, &mut layout.findings);
+    let mut logical = lvm::volumes(disks, &mut layout.volumes, &mut layout.findings);
     note_overlaps(&mut logical, &mut layout.findings);
     layout.volumes.extend(logical);
     layout

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::finding::Finding;
 use crate::read::ReadAt;
+use crate::recognize::has_owner_beside_lvm;
 use crate::volume::{Place, Run, Volume, VolumeKind, VolumeReader};
 
 use text::{Section, Value};
@@ -25,8 +26,10 @@ const NAME_BYTES_MAX: usize = 127;
 struct Device {
     place: Place,
     bytes: u64,
-    /// There is another with the same UUID, and which of them is in use is not known.
-    is_copied: bool,
+    /// It need not be in use: there is another with the same UUID, its partition may be one that no
+    /// longer counts or shares bytes with another, or something else owns it too. Then the text of its
+    /// group can be an old one as well.
+    is_doubtful: bool,
 }
 
 /// A group's newest description.
@@ -36,7 +39,8 @@ struct Group {
     description: Section,
 }
 
-/// The logical volumes whose physical volumes are among these partitions, which are shared then.
+/// The logical volumes whose physical volumes are among these partitions, which are shared then. A
+/// partition that was shared before makes those of its group shared.
 pub(crate) fn volumes(
     disks: &[&dyn ReadAt],
     partitions: &mut [Volume],
@@ -48,13 +52,15 @@ pub(crate) fn volumes(
         let Some((place, bytes)) = partition.place(0) else { continue };
         let found = physical::find(&VolumeReader::new(partition, disks));
         let Ok(Some(found)) = found else { continue };
+        let is_doubtful =
+            partition.is_shared || has_owner_beside_lvm(&VolumeReader::new(partition, disks));
         partition.is_shared = true;
         if let Some(first) = devices.get_mut(&found.id) {
-            first.is_copied = true;
+            first.is_doubtful = true;
             findings.push(Finding::LvmCopy { id: found.id });
             continue;
         }
-        devices.insert(found.id, Device { place, bytes, is_copied: false });
+        devices.insert(found.id, Device { place, bytes, is_doubtful });
         let mut is_damaged = found.is_damaged;
         for text in found.texts {
             is_damaged |= add_group(&text, &mut groups).is_none();
@@ -157,8 +163,8 @@ impl Group {
     ) {
         let physical = self.physical(devices);
         let logical = self.description.section("logical_volumes").into_iter();
-        // The text of the group may be the copy's, and a map of what is free an older one.
-        let is_copied = physical.values().any(|device| device.is_copied);
+        // The text of the group may be that device's, and a map of what is free an older one.
+        let is_doubtful = physical.values().any(|device| device.is_doubtful);
         let mut runs_left = RUNS_MAX;
         let layers = self.layers();
         for (volume, description) in logical.flat_map(Section::sections) {
@@ -181,7 +187,7 @@ impl Group {
                     disk: None,
                     bytes: runs.last().map_or(0, |run| run.start + run.bytes),
                     runs,
-                    is_shared: is_copied || layers.contains(volume),
+                    is_shared: is_doubtful || layers.contains(volume),
                 }),
                 Err(Unmapped::Incomplete) => findings.push(Finding::LvmIncomplete { name }),
                 Err(Unmapped::Unsupported(segment)) => {
@@ -298,7 +304,7 @@ mod tests {
         let mut groups = BTreeMap::new();
         add_group(&text, &mut groups).unwrap();
         let place = Place { disk: 2, offset: 1 << 20 };
-        let device = Device { place, bytes: 11 << 12, is_copied: false };
+        let device = Device { place, bytes: 11 << 12, is_doubtful: false };
         let devices = BTreeMap::from([("ab".to_owned(), device)]);
         let (mut volumes, mut findings) = (Vec::new(), Vec::new());
         let mut names = Names::default();

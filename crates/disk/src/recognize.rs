@@ -62,6 +62,13 @@ pub fn open_swap(volume: &dyn ReadAt) -> Result<Option<Swap>> {
     Ok((is_alone || swap.hibernated).then_some(swap))
 }
 
+/// Whether a physical volume of LVM has the marks of something else besides: it can be what LVM left,
+/// and its volumes with it. What cannot be read is no proof that there is nothing.
+pub(crate) fn has_owner_beside_lvm(volume: &dyn ReadAt) -> bool {
+    let found = (first(volume), marks::find_beside(volume, marks::LVM), Swap::find(volume));
+    !matches!(found, (Ok(None), Ok(None), Ok(None)))
+}
+
 /// What readers of file systems say of a volume.
 struct Recognized<'a> {
     first: Box<dyn FileSystem + 'a>,
