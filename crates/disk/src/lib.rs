@@ -107,7 +107,7 @@ pub use ntfs::Ntfs;
 pub use read::ReadAt;
 pub use recognize::{open, open_swap};
 pub use swap::Swap;
-pub use swap_files::{SwapFile, swap_files};
+pub use swap_files::{SwapFile, is_suspended, swap_files};
 pub use understood::{FlagWord, NotUnderstood, flag_words};
 pub use volume::{Place, Run, Volume, VolumeKind, VolumeReader};
 pub use xfs::Xfs;

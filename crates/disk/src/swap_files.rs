@@ -8,13 +8,15 @@ use std::ops::{ControlFlow, Range};
 
 use crate::content::FileContent;
 use crate::error::Result;
-use crate::file_system::{FileSystem, NodeKind};
+use crate::file_system::{FileSystem, Node, NodeKind};
 use crate::swap::Swap;
 
 /// What a machine mounts, and what it swaps to.
 const TABLE: &[u8] = b"/etc/fstab";
 /// A longer table is read to here.
 const TABLE_BYTES_MAX: usize = 64 << 10;
+/// The memory of a machine takes more.
+const SUSPENDED_BYTES_MIN: u64 = 1 << 20;
 /// A machine has few swap files.
 const FILES_MAX: usize = 32;
 
@@ -23,10 +25,22 @@ const FILES_MAX: usize = 32;
 pub struct SwapFile {
     /// The file.
     pub inode: u64,
-    /// Bytes of its content that nothing needs.
+    /// Bytes of its content that nothing needs; none if it holds the memory of a suspended machine.
     pub free: Range<u64>,
-    /// It holds the memory of a suspended machine: nothing of it is free.
-    pub hibernated: bool,
+}
+
+/// Whether a file holds the memory of a suspended machine.
+///
+/// No table needs to name it: what a machine swaps to can be in another subvolume, on another volume
+/// or in no table at all, and a machine that is taken for one that is off wakes up with other files.
+/// Only what looks like a swap file is read: root's, and of whole pages.
+pub fn is_suspended(files: &dyn FileSystem, inode: u64, node: &Node) -> bool {
+    let (uid, size) = (node.metadata.uid, node.metadata.size);
+    if node.kind != NodeKind::File || uid != 0 || size < SUSPENDED_BYTES_MIN || size % 4096 != 0 {
+        return false;
+    }
+    let found = FileContent::open(files, inode).and_then(|content| Swap::find(&content));
+    found.is_ok_and(|swap| swap.is_some_and(|swap| swap.hibernated))
 }
 
 /// The swap files of a volume.
@@ -35,7 +49,7 @@ pub struct SwapFile {
 ///
 /// Unless the volume is clean or its journal was replayed, this is an error.
 pub fn swap_files(files: &dyn FileSystem) -> Result<Vec<SwapFile>> {
-    let all = |inode| SwapFile { inode, free: 0..u64::MAX, hibernated: false };
+    let all = |inode| SwapFile { inode, free: 0..u64::MAX };
     let mut found: Vec<SwapFile> = files.page_files()?.into_iter().map(all).collect();
     for path in in_table(files).unwrap_or_default() {
         // What cannot be read is stored as it is.
@@ -50,7 +64,7 @@ pub fn swap_files(files: &dyn FileSystem) -> Result<Vec<SwapFile>> {
 fn swap_file(files: &dyn FileSystem, path: &[u8]) -> Result<Option<SwapFile>> {
     let Some(inode) = find(files, path)? else { return Ok(None) };
     let found = Swap::find(&FileContent::open(files, inode)?)?;
-    Ok(found.map(|Swap { free, hibernated, .. }| SwapFile { inode, free, hibernated }))
+    Ok(found.map(|Swap { free, .. }| SwapFile { inode, free }))
 }
 
 /// The paths that `/etc/fstab` names for swapping.

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use strongroom_base::Cancel;
 use strongroom_catalog::{Entry, Recipe};
 use strongroom_disk::{
-    FileSystem, FreeMap, Node, NodeKind, Piece, Source, State, Unclean, Volume, open_swap,
+    FileSystem, FreeMap, Node, NodeKind, Piece, Source, State, Unclean, Volume, is_suspended,
+    open_swap,
 };
 use strongroom_repository::ChunkReader;
 
@@ -32,7 +33,8 @@ pub struct Gathered {
     pub changed: HashMap<FileOnVolume, Recipe>,
     /// Files to which memory was swapped, and the part of each that is left out.
     pub swapped: HashMap<FileOnVolume, Range<u64>>,
-    /// A swap area holds the memory of a suspended machine: what it wakes up with is in all of them.
+    /// A swap area or a file holds the memory of a suspended machine: what it wakes up with is in all
+    /// swap areas, and what is free it knows better than its disks.
     pub is_hibernated: bool,
     /// Volumes with a file system that is known, by their numbers.
     pub listed: HashSet<usize>,
@@ -82,6 +84,15 @@ impl Gathered {
             false => swapped_out.into_iter().for_each(|(disk, range)| {
                 gathered.maps[disk].zeros.push(range);
             }),
+        }
+        if gathered.is_hibernated {
+            // It goes on with what it has in memory, which can be ahead of its disks: what is free by
+            // them can be the content of a file by then.
+            gathered.maps.iter_mut().for_each(|map| map.zeros.clear());
+            tally.note_all(
+                "a swap area or a file holds the memory of a suspended machine: nothing of its disks \
+                 counts as free",
+            );
         }
         for (disk, map) in disks.iter().zip(&mut gathered.maps) {
             map.tidy();
@@ -133,10 +144,10 @@ impl Gathering<'_, '_> {
             }
         };
         self.gathered.listed.insert(number);
+        self.gathered.is_hibernated |= files.facts().state == State::Dirty(Unclean::Hibernated);
         if !self.stored.keep_swap && !volume.is_shared {
             let swapped = strongroom_disk::swap_files(&*files).unwrap_or_default();
             let volume = u32::try_from(number).unwrap_or(u32::MAX);
-            self.gathered.is_hibernated |= swapped.iter().any(|file| file.hibernated);
             let on_volume = swapped.into_iter().map(|file| ((volume, file.inode), file.free));
             self.gathered.swapped.extend(on_volume);
         }
@@ -190,6 +201,7 @@ impl Gathering<'_, '_> {
                     }
                     let directory = parents.last_mut();
                     let earlier = directory.and_then(|above| above.find(&name, tally.monitor));
+                    self.gathered.is_hibernated |= is_suspended(files, inode, &node);
                     self.note_changed((volume, inode), &node, earlier.map(|found| found.entry()));
                     self.extents((volume, inode), files, free.as_deref_mut());
                 }
