@@ -178,7 +178,7 @@ impl Gathering<'_, '_> {
         let volume = u32::try_from(number).unwrap_or(u32::MAX);
         let mut parents: Vec<ParentDirectory<'_>> = Vec::new();
         let mut linked = HashSet::new();
-        for found in Walk::new(files) {
+        for found in Walk::new(files, self.mapped[number].volume.bytes) {
             cancel.check()?;
             match found {
                 Found::Enter { name, .. } => {

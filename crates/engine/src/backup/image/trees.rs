@@ -265,7 +265,7 @@ impl<'t, 'r> MachineTree<'t, 'r> {
         let volume = self.mapped[number].volume;
         let earlier = self.before.volume(self.disks, volume);
         let mut at = Place { number, parents: Vec::new(), names: vec![volume.name.clone().into()] };
-        for found in Walk::new(files) {
+        for found in Walk::new(files, volume.bytes) {
             self.cancel.check()?;
             match found {
                 Found::Enter { name, node } => {

@@ -3,10 +3,16 @@
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-use strongroom_disk::{FileSystem, Node, NodeKind};
+use strongroom_disk::{FileSystem, Kind, Node, NodeKind};
 
 /// Directories may be nested this deep: a path of the kernel is no longer.
 const DEPTH_MAX: usize = 4096;
+/// The names that are still to come take at most this many bytes of memory: ten million of them.
+const NAMES_BYTES_MAX: usize = 1 << 30;
+/// What a name takes besides its own bytes.
+const NAME_BYTES: usize = 64;
+/// An entry of a directory takes at least this many bytes of a volume, in any file system.
+const ENTRY_BYTES_MIN: u64 = 8;
 
 /// What is found.
 pub enum Found {
@@ -42,6 +48,11 @@ pub struct Walk<'v> {
     files: &'v dyn FileSystem,
     /// Names that are still to come in each directory that is open, the next one last.
     frames: Vec<Vec<(Vec<u8>, u64)>>,
+    /// Bytes of memory that further names may take.
+    names_left: usize,
+    /// Entries that the volume has room for, besides those that were listed. A map of a directory can
+    /// name one block for ever.
+    entries_left: u64,
     /// Directories that were entered: one that is entered again is a circle, or a lie.
     seen: HashSet<u64>,
     /// What of a directory that was just entered could not be listed.
@@ -50,23 +61,51 @@ pub struct Walk<'v> {
 }
 
 impl<'v> Walk<'v> {
-    /// From the root on.
-    pub fn new(files: &'v dyn FileSystem) -> Self {
-        Self { files, frames: Vec::new(), seen: HashSet::new(), lost: None, begun: false }
+    /// From the root on, of a volume of this many bytes.
+    pub fn new(files: &'v dyn FileSystem, volume_bytes: u64) -> Self {
+        Self::within(files, volume_bytes, NAMES_BYTES_MAX)
+    }
+
+    fn within(files: &'v dyn FileSystem, volume_bytes: u64, names_bytes_max: usize) -> Self {
+        Self {
+            files,
+            frames: Vec::new(),
+            names_left: names_bytes_max,
+            entries_left: volume_bytes / ENTRY_BYTES_MIN,
+            seen: HashSet::new(),
+            lost: None,
+            begun: false,
+        }
     }
 
     /// The directory that is open.
     fn list(&mut self, inode: u64) {
         let mut names = Vec::new();
+        let (mut names_left, mut entries_left) = (self.names_left, self.entries_left);
+        let mut cut = None;
         let listed = self.files.entries(inode, &mut |entry| {
+            let room = names_left.checked_sub(entry.name.len() + NAME_BYTES);
+            match (room, entries_left.checked_sub(1)) {
+                (Some(room), Some(entries)) => (names_left, entries_left) = (room, entries),
+                (None, _) => cut = Some("it has more names than are kept in memory"),
+                (_, None) => cut = Some("directories have more names than the volume has room for"),
+            }
+            if cut.is_some() {
+                return ControlFlow::Break(());
+            }
             names.push((entry.name.to_vec(), entry.inode));
             ControlFlow::Continue(())
         });
-        self.lost = listed.err().map(|error| error.to_string());
+        // Snapshots of a Btrfs have the same blocks, and with them the same entries.
+        if self.files.facts().kind != Kind::Btrfs {
+            self.entries_left = entries_left;
+        }
+        self.lost = cut.map(str::to_owned).or(listed.err().map(|error| error.to_string()));
         names.sort_unstable();
         // A name that is there twice is damage: the first stays.
         names.dedup_by(|one, other| one.0 == other.0);
         names.reverse();
+        self.names_left -= names.iter().map(|(name, _)| name.len() + NAME_BYTES).sum::<usize>();
         self.frames.push(names);
     }
 
@@ -100,6 +139,7 @@ impl Iterator for Walk<'_> {
             self.frames.pop();
             return Some(Found::Leave);
         };
+        self.names_left += name.len() + NAME_BYTES;
         let node = match self.files.node(inode) {
             Ok(node) => Box::new(node),
             Err(error) => return Some(Found::Lost { name, why: error.to_string() }),
@@ -112,5 +152,104 @@ impl Iterator for Walk<'_> {
             return Some(Found::Lost { name, why });
         }
         Some(self.enter(name, inode, node))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+
+    use strongroom_catalog::Metadata;
+    use strongroom_disk::{DiskError, Entry, Facts, FreeMap, Piece, State};
+
+    use super::*;
+
+    /// A volume whose root has names without end, each of them several times, and a folder that has
+    /// as many.
+    struct Endless(Facts);
+
+    impl FileSystem for Endless {
+        fn facts(&self) -> &Facts {
+            &self.0
+        }
+
+        fn root(&self) -> u64 {
+            0
+        }
+
+        fn node(&self, inode: u64) -> Result<Node, DiskError> {
+            let kind = if inode < 2 { NodeKind::Directory } else { NodeKind::Fifo };
+            let metadata = Metadata::default();
+            Ok(Node { kind, metadata, encrypted: false, verity: false })
+        }
+
+        fn entries(
+            &self,
+            directory: u64,
+            take: &mut dyn FnMut(Entry<'_>) -> ControlFlow<()>,
+        ) -> Result<(), DiskError> {
+            // The test ends without the bound as well.
+            for number in 0..1_000_000 {
+                let inode = 1 - directory + number / 3;
+                let name = format!("{directory}-{:07}", number / 3);
+                if take(Entry { name: name.as_bytes(), inode }).is_break() {
+                    break;
+                }
+            }
+            Ok(())
+        }
+
+        fn pieces(
+            &self,
+            _: u64,
+            _: Range<u64>,
+            _: &mut dyn FnMut(Piece) -> ControlFlow<()>,
+        ) -> Result<(), DiskError> {
+            Ok(())
+        }
+
+        fn read(&self, _: u64, _: u64, _: &mut [u8]) -> Result<usize, DiskError> {
+            Ok(0)
+        }
+
+        fn free(&self) -> Result<FreeMap, DiskError> {
+            self.page_files().map(|_| unreachable!("nothing asks for it"))
+        }
+    }
+
+    fn endless(kind: Kind) -> Endless {
+        let (label, uuid, state) = (Vec::new(), [0; 16], State::Clean);
+        Endless(Facts { kind, label, uuid, state, block_bytes: 4096, bytes: 1 << 40 })
+    }
+
+    /// How many names are found, and the reasons for which others are not.
+    fn found(walk: Walk<'_>) -> (usize, Vec<String>) {
+        let (mut names, mut lost) = (0, Vec::new());
+        for found in walk {
+            match found {
+                Found::Leaf { .. } => names += 1,
+                Found::Lost { name, why } if name.is_empty() => lost.push(why),
+                _ => {}
+            }
+        }
+        (names, lost)
+    }
+
+    #[test]
+    fn names_take_no_more_than_the_memory_for_them() {
+        let files = endless(Kind::Ext4);
+        let (names, lost) = found(Walk::within(&files, 1 << 40, 3 * 73 * 1000));
+        assert!((1000..3000).contains(&names), "{names}");
+        assert_eq!(lost, ["it has more names than are kept in memory"; 2]);
+    }
+
+    #[test]
+    fn a_volume_has_no_more_entries_than_it_has_room_for() {
+        let bytes = 3 * 1000 * ENTRY_BYTES_MIN;
+        let (names, lost) = found(Walk::new(&endless(Kind::Ext4), bytes));
+        assert_eq!((names, lost.len()), (999, 2), "{lost:?}");
+        // Snapshots have the same entries again; two directories lead back.
+        let (names, lost) = found(Walk::new(&endless(Kind::Btrfs), bytes));
+        assert_eq!((names, lost.len()), (1997, 2), "{lost:?}");
     }
 }
