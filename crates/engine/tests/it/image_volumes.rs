@@ -1,7 +1,7 @@
 //! What the volumes of a disk say that is not to be believed: names, and what is free.
 
 use std::fs;
-use std::path::Path;
+use std::process::Command;
 
 use strongroom_base::{Cancel, Silent};
 use strongroom_disk::{Image, ReadAt, VolumeReader};
@@ -20,7 +20,9 @@ fn image(bytes: Vec<u8>) -> Box<dyn Image> {
 }
 
 fn cannot() -> Option<&'static str> {
-    (!Path::new("/sbin/mke2fs").exists()).then_some("mke2fs is missing")
+    let is_there = |tool: &&str| Command::new(tool).arg("-V").output().is_ok();
+    let are_there = ["mke2fs", "debugfs", "mkntfs", "ntfscp"].iter().all(is_there);
+    (!are_there).then_some("mke2fs, debugfs, mkntfs or ntfscp is missing")
 }
 
 /// An ext4 with one file, `folder/file`.
@@ -163,5 +165,14 @@ fn nothing_is_free_on_the_disks_of_a_suspended_machine() {
     tool("debugfs", &["-w", "-R", "set_super_value state 3", path.to_str().unwrap()]);
     let disk = two_partitions(&file_system(16, b"file"), &fs::read(&path).unwrap());
     check(95, "a file of a volume with errors", &disk);
+    // A Windows that is hibernated has other volumes mounted, too.
+    fs::write(&path, vec![0; 16 << 20]).unwrap();
+    let memory = folder.path().join("memory");
+    fs::write(&memory, [&b"hibr"[..], &[1; 8188]].concat()).unwrap();
+    let [path_name, memory] = [&path, &memory].map(|path| path.to_str().unwrap());
+    tool("mkntfs", &["-F", "-Q", "-q", path_name]);
+    tool("ntfscp", &["-q", path_name, memory, "hiberfil.sys"]);
+    let disk = two_partitions(&file_system(16, b"file"), &fs::read(&path).unwrap());
+    check(96, "a Windows", &disk);
     assert!(changed.is_empty(), "{changed:?}");
 }

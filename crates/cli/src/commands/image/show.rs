@@ -110,8 +110,8 @@ fn look(volume: &Volume, disks: &[&dyn ReadAt]) -> Found {
     }
 }
 
-/// The bytes that a backup leaves out: what the file system calls free, and what was swapped to a
-/// file. None are known of a volume that cannot be trusted.
+/// The bytes that a backup leaves out, unless the machine is suspended: what the file system calls
+/// free, and what was swapped to a file. None are known of a volume that cannot be trusted.
 fn free_of(files: &dyn FileSystem, volume: &Volume) -> Option<u64> {
     if volume.is_shared || !files.facts().state.is_trusted() {
         return None;
