@@ -70,7 +70,7 @@ fn any_entry() -> impl Strategy<Value = Entry> {
         .prop_map(|name| {
             name.into_iter().map(|b| if b == b'/' { b'_' } else { b }).collect::<Vec<u8>>()
         })
-        .prop_filter("a name", |name| crate::entry::is_valid_name(name));
+        .prop_filter("a name", |name| is_valid_name(name));
     (name, any_kind(), metadata).prop_map(|(name, kind, metadata)| Entry { name, kind, metadata })
 }
 
