@@ -57,7 +57,7 @@ impl Swap {
         // The signature alone could be in any file; the version and the size follow from each other.
         let (version, last_page) = (le32(header, 0), le32(header, 4));
         let end = (u64::from(last_page) + 1).checked_mul(page_bytes)?;
-        if version != 1 || last_page == 0 || end > bytes {
+        if version != 1 || last_page == 0 || (end > bytes && !hibernated) {
             return None;
         }
         let free = if hibernated { 0..0 } else { page_bytes..end };
@@ -108,5 +108,10 @@ mod tests {
         let mut image = area(4096, 5);
         image[1028..1032].fill(0xff);
         assert_eq!(Swap::find(&image).unwrap(), None);
+        // Of a disk that was cut off, the machine is suspended all the same.
+        let mut image = area(4096, 5);
+        image.truncate(4 * 4096);
+        image[4086..4096].copy_from_slice(b"S1SUSPEND\0");
+        assert!(Swap::find(&image).unwrap().unwrap().hibernated);
     }
 }
