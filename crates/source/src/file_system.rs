@@ -57,6 +57,16 @@ const SIZES_UNKNOWN: [u32; 2] = [
     0x0102_1997, // 9P
 ];
 
+/// A file may get another inode number once the kernel has forgotten it: the driver counts, or the
+/// program that answers does.
+const RENUMBERED: [u32; 5] = [
+    0x0000_4d44, // FAT
+    0x2011_bab0, // exFAT
+    0x6573_5546, // FUSE
+    0xff53_4d42, // CIFS
+    0xfe53_4d42, // SMB 2
+];
+
 /// Files that the kernel makes up when they are read. What is in them may depend on the rights of who
 /// reads, and their length says nothing.
 const MADE_UP: [(u32, &str); 18] = [
@@ -135,6 +145,12 @@ impl FileSystem {
         };
         Self { times_prove: !is_image && !IN_MEMORY.contains(&number), zero_size }
     }
+}
+
+/// Whether a file on the file system of an open file may get another inode number.
+pub(crate) fn renumbers(file: impl AsFd) -> bool {
+    // The numbers have 32 bits, in a field that may have a sign.
+    rustix::fs::fstatfs(file).is_ok_and(|found| RENUMBERED.contains(&(found.f_type as u32)))
 }
 
 /// The name of a file system whose files are made up by the kernel.

@@ -35,7 +35,9 @@ pub use inode::InodeId;
 pub use options::SourceOptions;
 pub use scratch::{Scratch, ScratchOwner, sweep_scratch};
 pub use sink::{
-    Differences, DirectoryId, Existing, ExistingFile, Target, TargetError, TargetFile,
+    BegunFile, Differences, DirectoryId, Existing, ExistingFile, Target, TargetError, TargetFile,
     TargetOptions,
 };
-pub use walk::{EntryHandle, ExcludeReason, LeafKind, TreeSource, WalkCounts, WalkEvent};
+pub use walk::{
+    EntryHandle, EntryXattrs, ExcludeReason, LeafKind, TreeSource, WalkCounts, WalkEvent,
+};

@@ -18,6 +18,7 @@ mod make;
 mod mounts;
 mod path_only;
 mod remove;
+mod reopen;
 mod replace;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,6 +43,7 @@ pub use directories::DirectoryId;
 pub use error::TargetError;
 pub use file::TargetFile;
 use mounts::Mounts;
+pub use reopen::BegunFile;
 pub use replace::{Existing, ExistingFile};
 
 /// How entries are put back.

@@ -19,7 +19,7 @@ use crossbeam_channel::bounded;
 use lru::LruCache;
 use strongroom_base::{Cancel, Monitor, Progress};
 use strongroom_repository::ChunkReader;
-use strongroom_source::{TargetError, TargetFile};
+use strongroom_source::{BegunFile, TargetError, TargetFile};
 
 use super::RestoreOptions;
 use super::behind::FlushedTarget;
@@ -93,8 +93,9 @@ struct FileState {
     handle: Mutex<Option<Arc<TargetFile>>>,
     /// Chunks yet to be written.
     remaining: AtomicU32,
-    /// It was opened: what has its name is what was written.
-    begun: AtomicBool,
+    /// What was opened and is written, by which it is found again; none also if its name was taken
+    /// from it.
+    begun: Mutex<Option<BegunFile>>,
     /// The name that it has until it is whole.
     temporary: Mutex<Option<Vec<u8>>>,
     /// It is whole, and may take its name.
@@ -177,7 +178,7 @@ impl FileState {
         Self {
             handle: Mutex::new(None),
             remaining: AtomicU32::new(u32::try_from(file.wants).unwrap_or(u32::MAX)),
-            begun: AtomicBool::new(false),
+            begun: Mutex::default(),
             temporary: Mutex::default(),
             whole: AtomicBool::new(false),
             salvage: Mutex::default(),
@@ -191,8 +192,8 @@ impl<'b> Shared<'b> {
     /// Takes up the file that began in the batch before.
     fn go_on(&self) {
         if let (Some(begun), Some(state)) = (&self.batch.begun, self.states.first()) {
-            state.begun.store(begun.opened, Ordering::Relaxed);
-            state.failed.store(begun.failed, Ordering::Relaxed);
+            lock(&state.begun).clone_from(&begun.opened);
+            state.failed.fetch_or(begun.failed, Ordering::Relaxed);
             lock(&state.temporary).clone_from(&begun.temporary);
             if let Some(why) = &begun.damaged {
                 state.damaged.store(true, Ordering::Relaxed);
@@ -373,22 +374,31 @@ impl<'b> Shared<'b> {
             return Some(file.clone());
         }
         let file = &self.batch.files[number as usize];
-        let (directory, name, size) = (file.directory, &file.name, file.metadata.size);
-        let is_begun = state.begun.load(Ordering::Relaxed);
-        let opened = match file.making {
-            Making::Fresh if !is_begun => self.target.create_file(directory, name, size),
-            Making::Fresh | Making::Patch => self.target.open_file_for_write(directory, name, size),
-            Making::Beside => self.open_temporary(file, &state.temporary),
+        let mut begun = lock(&state.begun);
+        let opened = match &*begun {
+            None => self.begin(file, &state.temporary).and_then(|opened| {
+                *begun = Some(opened.begun()?);
+                Ok(opened)
+            }),
+            Some(begun) => {
+                let (directory, size) = (file.directory, file.metadata.size);
+                let name = self.name_now(number as usize);
+                self.target.reopen_file(directory, &name, &file.name, begun, size)
+            }
         };
         let opened = match opened {
             Ok(opened) => Arc::new(opened),
             Err(error) => {
-                drop(handle);
+                if let TargetError::Meddled { .. } = error {
+                    // What has the name now is not this restore's to remove.
+                    *begun = None;
+                }
+                drop((begun, handle));
                 self.check(number, Err(error));
                 return None;
             }
         };
-        state.begun.store(true, Ordering::Relaxed);
+        drop(begun);
         *handle = Some(opened.clone());
         drop(handle);
         let pushed_out = lock(&self.open).push(number, ());
@@ -398,19 +408,22 @@ impl<'b> Shared<'b> {
         Some(opened)
     }
 
-    fn open_temporary(
+    /// Opens a file for the first time.
+    fn begin(
         &self,
         file: &BatchFile,
         temporary: &Mutex<Option<Vec<u8>>>,
     ) -> Result<TargetFile, TargetError> {
-        let (directory, size) = (file.directory, file.metadata.size);
-        let mut temporary = lock(temporary);
-        if let Some(name) = &*temporary {
-            return self.target.open_file_for_write(directory, name, size);
+        let (directory, name, size) = (file.directory, &file.name, file.metadata.size);
+        match file.making {
+            Making::Fresh => self.target.create_file(directory, name, size),
+            Making::Patch => self.target.open_file_for_write(directory, name, size),
+            Making::Beside => {
+                let (name, opened) = self.target.create_temporary(directory, name, size)?;
+                *lock(temporary) = Some(name);
+                Ok(opened)
+            }
         }
-        let (name, opened) = self.target.create_temporary(directory, &file.name, size)?;
-        *temporary = Some(name);
-        Ok(opened)
     }
 
     /// Puts the metadata of a file back, which has all its content.
@@ -446,7 +459,7 @@ impl<'b> Shared<'b> {
     fn remove_torn(&self, number: u32, file: &BatchFile) {
         let state = &self.states[number as usize];
         *lock(&state.handle) = None;
-        let is_ours = state.begun.load(Ordering::Relaxed) && file.making == Making::Fresh;
+        let is_ours = lock(&state.begun).is_some() && file.making == Making::Fresh;
         if is_ours && let Err(error) = self.target.remove(file.directory, &file.name) {
             lock(&self.problems).push(error);
         }
@@ -517,7 +530,7 @@ impl<'b> Shared<'b> {
             temporary: lock(&state.temporary).clone(),
             damaged: reasons.get(&number).cloned(),
             withheld: withheld_reasons.get(&number).cloned(),
-            opened: state.begun.load(Ordering::Relaxed),
+            opened: lock(&state.begun).clone(),
             failed: state.failed.load(Ordering::Relaxed),
         });
         let has_failed = |state: &FileState| state.failed.load(Ordering::Relaxed);

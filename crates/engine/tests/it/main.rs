@@ -47,6 +47,7 @@ mod replicas;
 mod replicate;
 mod restore;
 mod restore_faults;
+mod restore_meddled;
 mod retention;
 mod sequences;
 mod slots;

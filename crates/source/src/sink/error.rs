@@ -98,6 +98,15 @@ pub enum TargetError {
         /// Its path.
         path: PathBuf,
     },
+    /// What the restore was writing has lost its name.
+    #[error(
+        "{path:?} is not restored: while it was being written, another process removed it or put \
+         something in its place; restore again"
+    )]
+    Meddled {
+        /// Its path.
+        path: PathBuf,
+    },
     /// A further name of a file whose first name has not come back.
     #[error(
         "{path:?} is not restored: it is another name of {}, which is not restored",
@@ -165,6 +174,7 @@ impl TargetError {
             | Self::LinkInTheWay { path }
             | Self::NotKept { path, .. }
             | Self::Taken { path }
+            | Self::Meddled { path }
             | Self::FirstName { path, .. }
             | Self::ReadsOtherwise { path, .. }
             | Self::Moved { path }

@@ -6,16 +6,18 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use rustix::fs::{Advice, FallocateFlags, Mode, OFlags, Statx};
 use rustix::io::Errno;
 use strongroom_base::aligned::{cut, write_aligned};
 
 use crate::file::{Extent, extent_behind};
+use crate::inode::{self, InodeId};
 
 use super::error::TargetError;
 use super::path_only::proc_path;
+use super::reopen::BegunFile;
 
 /// A regular file, open for reading and writing; many threads may write at once.
 ///
@@ -27,8 +29,8 @@ pub struct TargetFile {
     path: PathBuf,
     /// The length that it will have.
     size: u64,
-    /// The length that it has at least.
-    length: AtomicU64,
+    /// The length that it has at least; also for those who open it again.
+    length: Arc<AtomicU64>,
     fresh: bool,
     /// The mode of a file that existed, until it is first written to. Then others are shut out,
     /// because what is written may be less public than what was there.
@@ -62,12 +64,30 @@ impl TargetFile {
             fd,
             path,
             size,
-            length: AtomicU64::new(0),
+            length: Arc::default(),
             fresh: true,
             open_to_others: AtomicBool::new(false),
             turn: Mutex::default(),
             seek: Mutex::default(),
             past_cache: OnceLock::new(),
+        }
+    }
+
+    /// One that was begun, closed, and opened again.
+    pub(super) fn reopened(
+        fd: OwnedFd,
+        path: PathBuf,
+        stat: &Statx,
+        begun: &BegunFile,
+        size: u64,
+    ) -> Self {
+        begun.length.fetch_max(stat.stx_size, Ordering::Relaxed);
+        Self {
+            length: begun.length.clone(),
+            fresh: begun.is_made,
+            // One that this restore made is its owner's alone, as far as the file system knows modes.
+            open_to_others: AtomicBool::new(!begun.is_made && is_open_to_others(stat)),
+            ..Self::fresh(fd, path, size)
         }
     }
 
@@ -78,15 +98,10 @@ impl TargetFile {
         size: u64,
     ) -> Result<Self, TargetError> {
         let file = Self {
-            fd,
-            path,
-            size,
-            length: AtomicU64::new(stat.stx_size),
+            length: Arc::new(AtomicU64::new(stat.stx_size)),
             fresh: false,
-            open_to_others: AtomicBool::new(stat.stx_mode & 0o7077 != 0),
-            turn: Mutex::default(),
-            seek: Mutex::default(),
-            past_cache: OnceLock::new(),
+            open_to_others: AtomicBool::new(is_open_to_others(&stat)),
+            ..Self::fresh(fd, path, size)
         };
         // Setting the same length would still change the time.
         if stat.stx_size != size {
@@ -99,6 +114,14 @@ impl TargetFile {
     /// True if the file is new, so that all of it is a hole.
     pub fn is_fresh(&self) -> bool {
         self.fresh
+    }
+
+    /// What it is known by when it is opened again, after it was closed.
+    pub fn begun(&self) -> Result<BegunFile, TargetError> {
+        let stat =
+            inode::stat_fd(&self.fd).map_err(|error| self.failed("read the metadata of", error))?;
+        let (id, length) = (InodeId::of(&stat), self.length.clone());
+        Ok(BegunFile { id, is_made: self.fresh, length })
     }
 
     /// Its descriptor.
@@ -286,4 +309,8 @@ impl TargetFile {
     fn failed(&self, operation: &'static str, error: Errno) -> TargetError {
         TargetError::io(operation, &self.path, error)
     }
+}
+
+fn is_open_to_others(stat: &Statx) -> bool {
+    stat.stx_mode & 0o7077 != 0
 }

@@ -8,7 +8,7 @@ use strongroom_base::{Fingerprint, Location, SizeLimits};
 use strongroom_catalog::recipe::check_length;
 use strongroom_catalog::{ChunkRef, Entry, Metadata};
 use strongroom_repository::ChunkReader;
-use strongroom_source::DirectoryId;
+use strongroom_source::{BegunFile, DirectoryId};
 
 use crate::error::EngineError;
 use crate::parts::{Part, Parts};
@@ -63,7 +63,7 @@ pub struct Unfinished {
     pub(super) temporary: Option<Vec<u8>>,
     pub(super) damaged: Option<String>,
     pub(super) withheld: Option<String>,
-    pub(super) opened: bool,
+    pub(super) opened: Option<BegunFile>,
     pub(super) failed: bool,
 }
 
