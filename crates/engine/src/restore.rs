@@ -405,7 +405,19 @@ impl Run<'_> {
             }
             return Ok(Names::Known(names));
         }
+        if self.scope.is_missing(directory.path) {
+            if !surplus.is_empty() {
+                let path = self.target.path_of(id, b"");
+                self.problem(&TargetError::MissingNotCleared { path });
+            }
+            return Ok(Names::Known(names));
+        }
         for name in surplus {
+            if self.scope.leads_to_missing(directory.path, &name) {
+                let path = self.target.path_of(id, &name);
+                self.problem(&TargetError::MissingNotCleared { path });
+                continue;
+            }
             match self.target.remove(id, &name) {
                 Ok(removed) => self.outcome.deleted += removed,
                 Err(error) => self.problem(&error),

@@ -37,9 +37,7 @@ pub(crate) fn dry_restore(
                 };
                 if directory.entry.is_some() && scope.leads_on(directory.path) && place.is_symlink()
                 {
-                    let error = TargetError::LinkInTheWay { path: place.clone() };
-                    let (severity, path) = (Severity::Warning, Some(place.as_path()));
-                    monitor.problem(Problem { severity, path, message: &error.to_string() });
+                    warn(monitor, &TargetError::LinkInTheWay { path: place });
                     walk.skip();
                     continue;
                 }
@@ -51,7 +49,8 @@ pub(crate) fn dry_restore(
                     above.other_fs || (is_new && is_mounted(&place))
                 });
                 let is_cleared = may_clear && !directory.partial && !other_fs;
-                open.push(Directory { place, device, other_fs, names: HashSet::new(), is_cleared });
+                let (path, names) = (directory.path.to_vec(), HashSet::new());
+                open.push(Directory { place, path, device, other_fs, names, is_cleared });
             }
             SnapshotEvent::Leaf { entry, .. } => match open.last_mut() {
                 Some(above) => {
@@ -63,7 +62,7 @@ pub(crate) fn dry_restore(
             SnapshotEvent::Leave { .. } => {
                 let directory = open.pop().expect("what is left was entered");
                 if directory.is_cleared {
-                    outcome.deleted += directory.count_surplus(monitor, cancel)?;
+                    outcome.deleted += directory.count_surplus(scope, monitor, cancel)?;
                 }
             }
             SnapshotEvent::Lost { error, .. } => {
@@ -91,6 +90,8 @@ pub(crate) fn dry_restore(
 /// A directory of the target.
 struct Directory {
     place: PathBuf,
+    /// Its path in the snapshot.
+    path: Vec<u8>,
     /// On which it was, by what the snapshot says.
     device: Option<u64>,
     /// Whether it is on a file system that was not there when the backup was made.
@@ -103,13 +104,28 @@ struct Directory {
 
 impl Directory {
     /// How much would be removed.
-    fn count_surplus(&self, monitor: &dyn Monitor, cancel: &Cancel) -> Result<u64, EngineError> {
+    fn count_surplus(
+        &self,
+        scope: &Scope,
+        monitor: &dyn Monitor,
+        cancel: &Cancel,
+    ) -> Result<u64, EngineError> {
         let mut count = 0;
         for existing in std::fs::read_dir(&self.place).into_iter().flatten().flatten() {
-            if !self.names.contains(existing.file_name().as_bytes()) {
-                count += 1 + count_below(&existing.path(), cancel)?;
-                monitor.detail(&format!("would delete {}", existing.path().display()));
+            let name = existing.file_name();
+            if self.names.contains(name.as_bytes()) {
+                continue;
             }
+            if scope.is_missing(&self.path) {
+                warn(monitor, &TargetError::MissingNotCleared { path: self.place.clone() });
+                return Ok(0);
+            }
+            if scope.leads_to_missing(&self.path, name.as_bytes()) {
+                warn(monitor, &TargetError::MissingNotCleared { path: existing.path() });
+                continue;
+            }
+            count += 1 + count_below(&existing.path(), cancel)?;
+            monitor.detail(&format!("would delete {}", existing.path().display()));
         }
         Ok(count)
     }
@@ -138,6 +154,11 @@ fn count_below(path: &Path, cancel: &Cancel) -> Result<u64, EngineError> {
 fn is_mounted(path: &Path) -> bool {
     let device = |path: &Path| path.symlink_metadata().map(|stat| stat.dev()).ok();
     path.parent().is_some_and(|above| device(path) != device(above))
+}
+
+fn warn(monitor: &dyn Monitor, error: &TargetError) {
+    let (severity, path) = (Severity::Warning, Some(error.path()));
+    monitor.problem(Problem { severity, path, message: &error.to_string() });
 }
 
 fn name_of(entry: &Entry) -> &std::ffi::OsStr {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use strongroom_backend::LocalBackend;
 use strongroom_base::{Cancel, Silent};
 use strongroom_catalog::Snapshot;
-use strongroom_engine::{RestoreOptions, RestorePlace, backup, restore};
+use strongroom_engine::{BackupOptions, RestoreOptions, RestorePlace, backup, restore};
 use strongroom_repository::{Repository, read_snapshot};
 use strongroom_testkit::Listener;
 
@@ -160,4 +160,43 @@ fn the_repository_itself_stays() {
     assert_eq!((outcome.deleted, outcome.problems), (1, 1), "it is reported");
     assert_eq!(files(&moved), before);
     assert!(!world.tree().join("surplus").exists());
+}
+
+/// A disk that was not mounted, as the snapshot itself says.
+#[test]
+fn what_the_snapshot_says_was_missing_stays() {
+    let world = world_of(305, &["etc/a", "data/b", "data/deep/c"]);
+    let (etc, data) = (world.tree().join("etc"), world.tree().join("data"));
+    let given = BackupOptions { paths: vec![etc, data.clone()], ..options(&world.tree()) };
+    run(&world.open(), &given, &Silent).unwrap();
+    let mounted = world.folder.path().join("mounted");
+    fs::rename(&data, &mounted).unwrap();
+    fs::create_dir(&data).unwrap();
+    let snapshot = run(&world.open(), &given, &Silent).unwrap().snapshot;
+    assert_eq!(snapshot.missing.len(), 1, "{:?}", snapshot.missing);
+    fs::remove_dir(&data).unwrap();
+    fs::rename(&mounted, &data).unwrap();
+    let before = files(&world.tree());
+    let said_of = |options: &RestoreOptions| {
+        let listener = Listener::new();
+        let repository = world.open();
+        let outcome = restore(&repository, &snapshot, options, &listener, &Cancel::new()).unwrap();
+        let said = listener.problems().into_iter().map(|problem| problem.message);
+        let said =
+            said.filter(|it| it.contains("nothing was removed from") && it.contains("mounted"));
+        (outcome.deleted, said.count())
+    };
+    for (from, clears_etc) in [(Path::new(""), 1), (data.as_path(), 0)] {
+        put(&world.tree(), &["etc/surplus"]);
+        for dry_run in [true, false] {
+            let options = RestoreOptions { dry_run, ..in_place(from) };
+            assert_eq!(said_of(&options), (clears_etc, 1), "{from:?} {dry_run}");
+        }
+        fs::remove_file(world.tree().join("etc/surplus")).unwrap_or_default();
+        assert_eq!(files(&world.tree()), before, "{from:?}");
+    }
+    let other = world.folder.path().join("other");
+    put(&other, &["here"]);
+    assert_eq!(said_of(&exactly(&data, &other)), (0, 1));
+    assert_eq!(files(&other), ["here"]);
 }

@@ -70,6 +70,16 @@ pub enum TargetError {
         /// Where it is mounted.
         path: PathBuf,
     },
+    /// A directory of which names were to be removed was missing when the backup was made.
+    #[error(
+        "nothing was removed from {path:?}: the snapshot says that what was in it was missing when the \
+         backup was made, such as a disk that was not mounted; restore an older snapshot, or remove what \
+         is not wanted"
+    )]
+    MissingNotCleared {
+        /// The directory, or what was missing.
+        path: PathBuf,
+    },
     /// A directory above what was backed up is a symbolic link in the target.
     #[error(
         "nothing was restored below {path:?}: it is a symbolic link. Restore the path beyond it by itself, \
@@ -171,6 +181,7 @@ impl TargetError {
             | Self::KeptInTheWay { path }
             | Self::Kept { path }
             | Self::MountNotCleared { path }
+            | Self::MissingNotCleared { path }
             | Self::LinkInTheWay { path }
             | Self::NotKept { path, .. }
             | Self::Taken { path }
