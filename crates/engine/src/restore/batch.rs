@@ -160,6 +160,9 @@ pub fn write_files(
         file.lost.clone().map(|why| (number as u32, why))
     });
     lock(&shared.damaged).extend(lost);
+    let withheld = batch.files.iter().zip(0_u32..);
+    let withheld = withheld.filter_map(|(file, number)| Some((number, file.withheld.clone()?)));
+    lock(&shared.withheld).extend(withheld);
     shared.go_on();
     let done = shared.make(monitor, cancel, progress);
     if done.is_err() {
@@ -183,7 +186,7 @@ impl FileState {
             whole: AtomicBool::new(false),
             salvage: Mutex::default(),
             damaged: AtomicBool::new(file.lost.is_some()),
-            failed: AtomicBool::new(false),
+            failed: AtomicBool::new(file.withheld.is_some()),
         }
     }
 }

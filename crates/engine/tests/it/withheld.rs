@@ -228,6 +228,58 @@ fn kept_5_a_restore_leaves_out_a_directory_that_waits() {
     }
 }
 
+/// A file of whose recipe a node waits is left out and named, and the rest is restored.
+#[test]
+fn kept_1_6_a_restore_leaves_out_a_file_whose_recipe_waits() {
+    let mut world = World::bare(9657);
+    world.limits.recipe_refs_max = 1;
+    (world.limits.node_refs_min, world.limits.node_refs_max) = (2, 2);
+    world.limits.batch_wants_max = 10;
+    let mut bytes = Random::new(9657).noise(1 << 20);
+    world.write("long", &bytes);
+    let mut of_tree = options(&world.tree());
+    of_tree.pack.deltas = false;
+    run(&world.open(), &of_tree, &Silent).unwrap();
+    let older = ListedArenas::list(&*world.objects).unwrap();
+    let older: Vec<_> =
+        older.newest().map(|newest| newest.name).filter(|it| is_metadata(*it)).collect();
+    // The tree and the end of the recipe are new.
+    let end = bytes.len() - 1000;
+    Random::new(9658).fill(&mut bytes[end..]);
+    world.write("long", &bytes);
+    world.write("other", b"other");
+    let id = run(&world.open(), &of_tree, &Silent).unwrap().snapshot.id;
+    let place = withholding(&world, Gives::Archived, move |arena| older.contains(&arena));
+    let repository = world.open_over(place.clone()).unwrap();
+    let target = world.folder.path().join("target");
+    // Nothing is there; the file as it should be; another one.
+    for existing in [None, Some(bytes.clone()), Some(vec![7; bytes.len()])] {
+        for patch in [false, true] {
+            std::fs::create_dir(&target).unwrap();
+            if let Some(existing) = &existing {
+                std::fs::write(target.join("long"), existing).unwrap();
+            }
+            let mut into = into(&world.tree(), &target);
+            into.target.patch = patch;
+            let outcome = run_restore(&repository, id, &into).unwrap();
+            let named: Vec<_> = outcome.withheld.iter().map(|(path, _)| path.clone()).collect();
+            assert_eq!((named, outcome.files_failed), (vec![target.join("long")], 1));
+            assert_eq!((outcome.problems, outcome.damaged.len()), (0, 0));
+            assert_eq!(std::fs::read(target.join("other")).unwrap(), b"other");
+            let left = std::fs::read(target.join("long")).ok();
+            assert_eq!(left.is_some(), existing.is_some());
+            assert!(patch || left == existing, "what exists is as it was");
+            let names = std::fs::read_dir(&target).unwrap().count();
+            assert_eq!(names, 1 + usize::from(existing.is_some()), "nothing is left over");
+            std::fs::remove_dir_all(&target).unwrap();
+        }
+    }
+    place.now(|_| Gives::All);
+    let repository = world.open_over(place).unwrap();
+    run_restore(&repository, id, &into(&world.tree(), &target)).unwrap();
+    world.image().assert_same(&Image::of(&target), "after it was brought back");
+}
+
 /// Wishes, remarks and looks may wait, too: each counts as what it may say, and no verb ends.
 #[test]
 fn kept_1_6_what_the_owner_says_may_wait_and_no_verb_ends() {

@@ -29,11 +29,12 @@ pub fn is_right(
     let mut buffer = Vec::new();
     loop {
         cancel.check()?;
-        let (offset, chunk) = match recipe.next_chunk().map_err(EngineError::from) {
+        let (offset, chunk) = match recipe.next_chunk().map_err(RepositoryError::from) {
             Ok(Some(next)) => next,
             Ok(None) => return Ok(true),
-            Err(error) if error.is_damage() => return Ok(false),
-            Err(error) => return Err(error),
+            // What is lost or withheld of its recipe is reported when the file is to be written.
+            Err(error) if error.is_unreadable() => return Ok(false),
+            Err(error) => return Err(error.into()),
         };
         let right = match chunk.is_hole() {
             true => is_zeros(file, offset, &chunk, &mut buffer, cancel)?,
@@ -102,7 +103,10 @@ impl<'b> Shared<'b> {
             match file.making {
                 Making::Fresh => needed.extend(wants),
                 Making::Beside => {
-                    let Some(handle) = self.open(number) else { continue };
+                    let Some(handle) = self.open(number) else {
+                        self.finish(number);
+                        continue;
+                    };
                     let old = match self.target.existing(file.directory, &file.name) {
                         Ok(Existing::File(old)) => Some(old),
                         _ => None,
@@ -119,7 +123,10 @@ impl<'b> Shared<'b> {
                     }
                 }
                 Making::Patch => {
-                    let Some(handle) = self.open(number) else { continue };
+                    let Some(handle) = self.open(number) else {
+                        self.finish(number);
+                        continue;
+                    };
                     for (offset, bytes) in &file.holes {
                         self.check(number, handle.punch_hole(*offset, *bytes));
                     }

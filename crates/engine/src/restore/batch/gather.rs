@@ -51,6 +51,8 @@ pub struct BatchFile {
     pub(super) is_last: bool,
     /// Why a part of it is lost, or all.
     pub(super) lost: Option<String>,
+    /// What the place said that withholds a part of its recipe: it is left out.
+    pub(super) withheld: Option<String>,
     pub(super) holes: Vec<(u64, u64)>,
     pub(super) first_want: usize,
     pub(super) wants: usize,
@@ -132,15 +134,26 @@ impl Batch {
         let mut holes = Vec::new();
         let mut lost = file.invalid.clone();
         let mut is_last = lost.is_some();
+        let mut withheld = None;
         while !is_last && self.wants.len() + self.gaps < limits.batch_wants_max {
-            match file.parts.next()? {
-                None => is_last = true,
-                Some(Part::Chunk(offset, hole)) if hole.is_hole() => {
+            match file.parts.next() {
+                Err(error) if error.is_withheld() => {
+                    withheld = Some(error.to_string());
+                    is_last = true;
+                    // Nothing is fetched for a file that is left out.
+                    self.wants.truncate(first_want);
+                    holes.clear();
+                }
+                Err(error) => return Err(error.into()),
+                Ok(None) => is_last = true,
+                Ok(Some(Part::Chunk(offset, hole))) if hole.is_hole() => {
                     holes.push((offset, hole.stream_bytes));
                     self.gaps += 1;
                 }
-                Some(Part::Chunk(offset, chunk)) => self.wants.push(want(number, offset, &chunk)),
-                Some(Part::Lost(part)) => {
+                Ok(Some(Part::Chunk(offset, chunk))) => {
+                    self.wants.push(want(number, offset, &chunk));
+                }
+                Ok(Some(Part::Lost(part))) => {
                     lost.get_or_insert_with(|| part.why.to_string());
                     self.gaps += 1;
                 }
@@ -153,6 +166,7 @@ impl Batch {
             making: file.making,
             is_last,
             lost,
+            withheld,
             holes,
             first_want,
             wants: self.wants.len() - first_want,
