@@ -150,6 +150,7 @@ pub fn restore(
     }
     let existed = base.exists();
     let target = Target::open(&base, options.target).map_err(target_error)?;
+    let target = if snapshot.lists_trusted { target } else { target.keeping_trusted() };
     let kept = options.kept.iter().filter_map(|path| InodeId::of_path(path).ok());
     let target =
         target.keeping(own_directories(&repository.surroundings).into_iter().chain(kept).collect());

@@ -82,6 +82,8 @@ pub struct Target {
     mounts: Mounts,
     /// Directories that are never removed.
     kept: Vec<InodeId>,
+    /// Attributes of root that an entry lacks stay.
+    keeps_trusted: bool,
     is_root_user: bool,
     /// Directories that were opened to their owner, and the modes that they had. Of the directories that
     /// are being filled.
@@ -119,6 +121,7 @@ impl Target {
             directories: Directories::default(),
             mounts,
             kept: Vec::new(),
+            keeps_trusted: false,
             is_root_user: rustix::process::geteuid().is_root(),
             opened: Mutex::default(),
             not_kept: Mutex::default(),
@@ -130,6 +133,14 @@ impl Target {
     #[must_use]
     pub fn keeping(mut self, directories: Vec<InodeId>) -> Self {
         self.kept = directories;
+        self
+    }
+
+    /// The same target, for entries whose attributes of root (`trusted.`) may not be known: those that
+    /// an entry lacks stay.
+    #[must_use]
+    pub fn keeping_trusted(mut self) -> Self {
+        self.keeps_trusted = true;
         self
     }
 

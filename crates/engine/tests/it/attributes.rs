@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
-use rustix::fs::{XattrFlags, setxattr};
+use rustix::fs::{XattrFlags, getxattr, setxattr};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use strongroom_base::{Silent, Timestamp};
 use strongroom_engine::{BackupOptions, BackupOutcome};
@@ -14,6 +14,7 @@ use strongroom_source::{
 use strongroom_testkit::{Listener, noise, skip};
 
 use crate::read_back::read_back;
+use crate::restore::{into, run_restore};
 use crate::world::{World, options, run};
 
 /// More names than the kernel lists at a time, each of its longest. They are listed to root alone.
@@ -172,4 +173,34 @@ fn attributes_of_root_that_the_parent_did_not_see_are_asked_for() {
     assert_eq!(timeless_night(&world, false), (all("c", "a"), 0));
     assert!(give("user", "d") && give("trusted", "d"));
     assert_eq!(timeless_night(&world, true).0, all("d", "d"), "of directories too");
+}
+
+/// A snapshot says nothing of attributes that were not listed to its writer.
+#[test]
+fn attributes_of_root_that_the_backup_could_not_see_stay() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let tree = folder.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    fs::write(tree.join("file"), "file").unwrap();
+    let world = World::bare(215);
+    let own = || setxattr(tree.join("file"), "user.note", b"new", XattrFlags::empty()).unwrap();
+    let of_root =
+        |name: &str| setxattr(tree.join(name), "trusted.note", b"kept", XattrFlags::empty());
+    let (seen, _) = night(&world, &tree);
+    if ["file", ""].map(of_root).iter().any(Result::is_err) {
+        return skip("only root can give these attributes");
+    }
+    let (unseen, _) = ordinary_night(&world, &tree);
+    for (night, stays) in [(unseen, true), (seen, false)] {
+        own();
+        let into = into(&tree, &tree);
+        let outcome = run_restore(&world.open(), night.snapshot.id, &into).unwrap();
+        assert_eq!(outcome.problems, 0);
+        let has = |name: &str, attribute: &str| {
+            getxattr(tree.join(name), attribute, &mut [0; 99][..]).is_ok()
+        };
+        assert_eq!(has("file", "trusted.note"), stays, "of the file");
+        assert_eq!(has("", "trusted.note"), stays, "of the directory");
+        assert!(!has("file", "user.note"), "of users it knows all");
+    }
 }

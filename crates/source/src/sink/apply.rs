@@ -129,7 +129,7 @@ impl Target {
             });
         }
         let was_opened = self.options.xattrs
-            && subject.set_xattrs(&metadata.xattrs, (!is_symlink).then_some(mode), &mut problems);
+            && self.set_xattrs(subject, metadata, (!is_symlink).then_some(mode), &mut problems);
         // A set or removed ACL may have changed mode bits, and all of it may have changed times.
         let now = inode::stat_fd(subject.fd).unwrap_or(stat);
         let is_other = mode != now.stx_mode & 0o7777;
@@ -190,46 +190,6 @@ impl Subject<'_> {
         }
     }
 
-    /// Puts attributes back, ACLs last, and removes extra ones. Those of users need the permission to
-    /// write, even if this user owns what has them: if it has none by its `mode`, it is opened to its
-    /// owner. Returns whether that was done.
-    fn set_xattrs(
-        &self,
-        wanted: &[Xattr],
-        mode: Option<u16>,
-        problems: &mut Vec<TargetError>,
-    ) -> bool {
-        let mut was_opened = false;
-        let mut try_to = |change: &dyn Fn() -> Result<(), Errno>| match (change(), mode) {
-            (Err(Errno::ACCESS), Some(mode)) if mode & 0o200 == 0 && !was_opened => {
-                was_opened = self.chmod(mode | 0o200).is_ok();
-                change()
-            }
-            (done, _) => done,
-        };
-        let existing = match self.bearer.read() {
-            Ok(existing) => existing,
-            Err(Errno::OPNOTSUPP) if wanted.is_empty() => return false,
-            // Setting them reports what is wrong, attribute by attribute.
-            Err(_) => Vec::new(),
-        };
-        for extra in existing.iter().filter(|xattr| is_ours(&xattr.name)) {
-            if !wanted.iter().any(|xattr| xattr.name == extra.name)
-                && let Err(error) = try_to(&|| self.bearer.remove(&extra.name))
-            {
-                problems.push(self.failed_xattr("remove", &extra.name, error));
-            }
-        }
-        let is_acl = |xattr: &&Xattr| xattr.name.starts_with(b"system.posix_acl");
-        let ordered = wanted.iter().filter(|it| !is_acl(it)).chain(wanted.iter().filter(is_acl));
-        for xattr in ordered.filter(|xattr| !existing.contains(xattr)) {
-            if let Err(error) = try_to(&|| self.bearer.set(&xattr.name, &xattr.value)) {
-                problems.push(self.failed_xattr("set", &xattr.name, error));
-            }
-        }
-        was_opened
-    }
-
     /// The time of the last access is not changed.
     fn set_time(&self, mtime: Timestamp) -> Result<(), Errno> {
         let times = Timestamps {
@@ -259,13 +219,4 @@ impl Subject<'_> {
         let (name, path) = (name.to_vec(), (self.path)());
         TargetError::Xattr { operation, name, path, error: error.into() }
     }
-}
-
-/// Attributes that belong to the tree. Others belong to the machine or the file system, such as
-/// security labels; if a snapshot lacks them, those of the target stay.
-pub(super) fn is_ours(name: &[u8]) -> bool {
-    name.starts_with(b"user.")
-        || name.starts_with(b"trusted.")
-        || name.starts_with(b"system.posix_acl_")
-        || name == b"security.capability"
 }

@@ -10,7 +10,6 @@ use crate::inode::{self, InodeId};
 use crate::xattr::Bearer;
 
 use super::Target;
-use super::apply::is_ours;
 use super::directories::DirectoryId;
 use super::error::TargetError;
 
@@ -76,7 +75,7 @@ impl Target {
                 Err(Errno::OPNOTSUPP) => Vec::new(),
                 Err(error) => return Err(failed(error)),
             };
-            differences.xattrs = xattrs_differ(&existing, &entry.metadata.xattrs);
+            differences.xattrs = self.xattrs_differ(&existing, &entry.metadata.xattrs);
         }
         Ok(differences)
     }
@@ -88,6 +87,12 @@ impl Target {
             TargetError::io("read the metadata of", &self.path_of(directory, name), error)
         })?;
         Ok(InodeId::of(&stat))
+    }
+
+    fn xattrs_differ(&self, existing: &[Xattr], wanted: &[Xattr]) -> bool {
+        let is_wanted = |extra: &Xattr| wanted.iter().any(|xattr| xattr.name == extra.name);
+        wanted.iter().any(|xattr| !existing.contains(xattr))
+            || existing.iter().any(|xattr| self.is_surplus(&xattr.name) && !is_wanted(xattr))
     }
 
     fn by_stat(&self, entry: &Entry, stat: &Statx) -> Differences {
@@ -123,11 +128,4 @@ fn kind_of(kind: &EntryKind) -> FileType {
         EntryKind::CharDevice(_) => FileType::CharacterDevice,
         EntryKind::BlockDevice(_) => FileType::BlockDevice,
     }
-}
-
-fn xattrs_differ(existing: &[Xattr], wanted: &[Xattr]) -> bool {
-    wanted.iter().any(|xattr| !existing.contains(xattr))
-        || existing.iter().any(|xattr| {
-            is_ours(&xattr.name) && !wanted.iter().any(|other| other.name == xattr.name)
-        })
 }
