@@ -23,7 +23,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         if let WalkEvent::Leaf { .. } = &event {
             bytes += entry.size();
         }
-        if with_xattrs && let Ok(found) = entry.xattrs() {
+        if with_xattrs {
+            let found = entry.xattrs().xattrs;
             xattrs += found.len();
         }
     }

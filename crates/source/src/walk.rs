@@ -39,6 +39,7 @@ use cut::Cuts;
 pub use event::{ExcludeReason, LeafKind, WalkCounts, WalkEvent};
 pub use handle::EntryHandle;
 use handle::Place;
+pub use handle::{EntryHandle, EntryXattrs};
 
 /// How many directories the walk holds open; a handle may keep further ones open.
 const FDS_MAX: usize = 64;

@@ -31,6 +31,38 @@ pub(crate) enum Bearer<'a> {
     PathOnly(Vec<u8>),
 }
 
+/// What was read of the attributes of one bearer.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Attributes {
+    pub(crate) xattrs: Vec<Xattr>,
+    /// The first that is listed and cannot be read, and why.
+    pub(crate) unread: Option<(Vec<u8>, Errno)>,
+}
+
+impl Attributes {
+    /// Those of a list of names. One that the file system lists and does not give, such as an ACL on a
+    /// Btrfs that is mounted without ACLs, costs none of the others.
+    fn collect(
+        list: &[u8],
+        mut get: impl FnMut(&[u8]) -> Result<Vec<u8>, Errno>,
+    ) -> Result<Self, Errno> {
+        let mut xattrs = Vec::new();
+        let mut unread = None;
+        for name in list.split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
+            match get(name) {
+                Ok(value) => xattrs.push(Xattr { name: name.to_vec(), value }),
+                // Removed since it was listed.
+                Err(Errno::NODATA) => {}
+                // What had them was removed, or cannot be reached this way.
+                Err(Errno::NOENT) => return Err(Errno::NOENT),
+                Err(error) => drop(unread.get_or_insert_with(|| (name.to_vec(), error))),
+            }
+        }
+        xattrs.sort_unstable_by(|left, right| left.name.cmp(&right.name));
+        Ok(Self { xattrs, unread })
+    }
+}
+
 impl<'a> Bearer<'a> {
     pub(crate) fn open(fd: &'a impl AsFd) -> Self {
         Self::Open(fd.as_fd())
@@ -48,8 +80,9 @@ impl<'a> Bearer<'a> {
         Self::PathOnly(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()).into_bytes())
     }
 
-    /// All attributes, sorted by name.
-    pub(crate) fn read(&self) -> Result<Vec<Xattr>, Errno> {
+    /// All attributes that can be read, sorted by name. An error if they cannot be listed:
+    /// `OPNOTSUPP` says that there are none.
+    pub(crate) fn read(&self) -> Result<Attributes, Errno> {
         match (self.read_here(), self) {
             (Err(Errno::NOENT), Self::Name(directory, name, _)) if !has_proc() => {
                 in_directory(*directory, || {
@@ -61,19 +94,9 @@ impl<'a> Bearer<'a> {
         }
     }
 
-    fn read_here(&self) -> Result<Vec<Xattr>, Errno> {
+    fn read_here(&self) -> Result<Attributes, Errno> {
         let list = with_room(|list| self.list(list))?;
-        let mut xattrs = Vec::new();
-        for name in list.split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
-            match with_room(|value| self.get(name, value)) {
-                Ok(value) => xattrs.push(Xattr { name: name.to_vec(), value }),
-                // Removed since it was listed.
-                Err(Errno::NODATA) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        xattrs.sort_unstable_by(|left, right| left.name.cmp(&right.name));
-        Ok(xattrs)
+        Attributes::collect(&list, |name| with_room(|value| self.get(name, value)))
     }
 
     pub(crate) fn set(&self, name: &[u8], value: &[u8]) -> Result<(), Errno> {
@@ -152,6 +175,26 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_attribute_that_cannot_be_read_costs_no_other() {
+        let list = b"user.b\0system.posix_acl_access\0user.gone\0user.a\0user.c\0";
+        let read = |failure| {
+            Attributes::collect(list, |name| match name {
+                b"system.posix_acl_access" | b"user.c" => Err(failure),
+                b"user.gone" => Err(Errno::NODATA),
+                name => Ok(name.to_vec()),
+            })
+        };
+        for failure in [Errno::OPNOTSUPP, Errno::ACCESS, Errno::IO] {
+            let Attributes { xattrs, unread } = read(failure).unwrap();
+            let names: Vec<&[u8]> = xattrs.iter().map(|xattr| &xattr.name[..]).collect();
+            assert_eq!(names, [b"user.a", b"user.b"], "{failure}");
+            assert_eq!(unread, Some((b"system.posix_acl_access".to_vec(), failure)));
+        }
+        assert_eq!(read(Errno::NODATA).map(|read| read.unread), Ok(None));
+        assert_eq!(read(Errno::NOENT), Err(Errno::NOENT));
+    }
+
+    #[test]
     #[expect(clippy::disallowed_methods, reason = "a test of what happens to this folder")]
     fn attributes_are_read_without_proc_too() {
         let folder = tempfile::tempdir().unwrap();
@@ -167,7 +210,7 @@ mod tests {
             let inside = Bearer::Name(open.as_fd(), name, name.to_bytes().into());
             let without = in_directory(open.as_fd(), || inside.read_here()).unwrap();
             assert_eq!(without, bearer.read().unwrap(), "{name:?}");
-            read += without.len();
+            read += without.xattrs.len();
         }
         assert_eq!(read, 1);
         assert_eq!(std::env::current_dir().unwrap(), before);

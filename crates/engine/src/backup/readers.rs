@@ -169,14 +169,9 @@ fn read_file(
         Err(error) => return give.give(Reading::Failed(error)),
     };
     let mut metadata = Box::new(file.metadata().clone());
-    let problem = match handle.xattrs_of(&file) {
-        Ok(xattrs) => {
-            metadata.xattrs = xattrs;
-            None
-        }
-        Err(error) => Some(error),
-    };
-    give.give(Reading::Opened { metadata, problem })?;
+    let read = handle.xattrs_of(&file);
+    metadata.xattrs = read.xattrs;
+    give.give(Reading::Opened { metadata, problem: read.problem })?;
     match read_content(&file, cutter, cancel, give) {
         Ok(()) => give.give(Reading::End { change: file.change() }),
         Err(EngineError::Source(error)) => give.give(Reading::Failed(error)),

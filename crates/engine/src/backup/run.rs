@@ -447,16 +447,13 @@ impl<'r> Run<'r, '_> {
         is_whole(content, self.reader, &|chunk| writer.is_present(chunk))
     }
 
-    /// Reads the extended attributes of an entry; returns whether it cannot, which is reported.
+    /// Reads the extended attributes of an entry; returns whether some cannot be read, which is reported.
     fn read_xattrs(&mut self, entry: &EntryHandle, metadata: &mut Metadata) -> bool {
-        match entry.xattrs() {
-            Ok(xattrs) => metadata.xattrs = xattrs,
-            Err(error) => {
-                self.tally.problem(&entry.path(), &error.to_string());
-                return true;
-            }
-        }
-        false
+        let read = entry.xattrs();
+        metadata.xattrs = read.xattrs;
+        let problem =
+            read.problem.map(|error| self.tally.problem(&entry.path(), &error.to_string()));
+        problem.is_some()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Extended attributes that could not be read, or are too large to be stored.
 //!
-//! A tree has no place to say so. The next backup would take the empty list over, without a word,
+//! A tree has no place to say so. The next backup would take what is known over, without a word,
 //! until the inode changes. So such an entry is stored with another ctime than it has, by a
 //! nanosecond: it is no unchanged entry then, and its attributes are asked for again and reported
 //! again. It is too little to be seen, and nearer than two changes of an inode are: the content of
@@ -21,7 +21,7 @@ use strongroom_catalog::{Metadata, Snapshot};
 pub enum Version {
     /// The same entry, with its attributes.
     Same,
-    /// The same entry, of which the attributes were not stored.
+    /// The same entry, of which some attributes, or all, were not stored.
     Unread,
 }
 
@@ -31,7 +31,7 @@ impl Version {
         if before.same_version_as(now) {
             return Some(Self::Same);
         }
-        let is_unread = before.xattrs.is_empty() && before.ctime == other_time(now.ctime);
+        let is_unread = before.ctime == other_time(now.ctime);
         let as_marked = || before.same_version_as(&as_stored(now, true));
         (is_unread && as_marked()).then_some(Self::Unread)
     }
@@ -64,7 +64,7 @@ fn is_of_the_machine() -> bool {
     map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
-/// Marks an entry that is stored without the attributes that it has.
+/// Marks an entry that is stored without some of the attributes that it has.
 pub fn mark(metadata: &mut Metadata) {
     metadata.ctime = other_time(metadata.ctime);
 }
@@ -81,7 +81,7 @@ pub fn as_stored(metadata: &Metadata, is_unread: bool) -> Cow<'_, Metadata> {
 /// Whether an entry had this ctime, in nanoseconds, when it was stored.
 pub fn had_ctime(stored: &Metadata, ctime: i128) -> bool {
     let is_it = |time: Timestamp| i128::from(time.0) == ctime;
-    is_it(stored.ctime) || (stored.xattrs.is_empty() && is_it(other_time(stored.ctime)))
+    is_it(stored.ctime) || is_it(other_time(stored.ctime))
 }
 
 fn other_time(time: Timestamp) -> Timestamp {
@@ -106,7 +106,7 @@ mod tests {
             assert_eq!(Version::of(&stored, &other), None, "{ctime}");
             let known = Xattr { name: b"user.a".to_vec(), value: Vec::new() };
             let known = Metadata { xattrs: vec![known], ..stored };
-            assert_eq!(Version::of(&known, &now(ctime)), None, "{ctime}");
+            assert_eq!(Version::of(&known, &now(ctime)), Some(Version::Unread), "{ctime}");
         }
         assert_eq!(Version::of(&now(5), &now(6)), None);
     }

@@ -152,8 +152,9 @@ impl<'r> Side<'r> {
     /// Reads the extended attributes of the entry that was yielded last, if they are not known.
     pub fn read_xattrs(&self, entry: &mut Named) -> Result<(), String> {
         if let Self::Directory(side) = self {
-            let xattrs = side.last().xattrs().map_err(|error| error.to_string())?;
-            entry.node.metadata.xattrs = xattrs;
+            let read = side.last().xattrs();
+            entry.node.metadata.xattrs = read.xattrs;
+            read.problem.map_or(Ok(()), |error| Err(error.to_string()))?;
         }
         Ok(())
     }

@@ -151,6 +151,56 @@ impl Target {
         problems
     }
 
+    /// Puts attributes back, ACLs last, and removes extra ones. Those of users need the permission to
+    /// write, even if this user owns what has them: if it has none by its `mode`, it is opened to its
+    /// owner. Returns whether that was done.
+    fn set_xattrs(
+        &self,
+        subject: &Subject<'_>,
+        metadata: &Metadata,
+        mode: Option<u16>,
+        problems: &mut Vec<TargetError>,
+    ) -> bool {
+        let (wanted, mut was_opened) = (&metadata.xattrs, false);
+        let mut try_to = |change: &dyn Fn() -> Result<(), Errno>| match (change(), mode) {
+            (Err(Errno::ACCESS), Some(mode)) if mode & 0o200 == 0 && !was_opened => {
+                was_opened = subject.chmod(mode | 0o200).is_ok();
+                change()
+            }
+            (done, _) => done,
+        };
+        let existing = match subject.bearer.read() {
+            Ok(existing) => existing.xattrs,
+            Err(Errno::OPNOTSUPP) if wanted.is_empty() => return false,
+            // Setting them reports what is wrong, attribute by attribute.
+            Err(_) => Vec::new(),
+        };
+        for extra in existing.iter().filter(|xattr| self.is_surplus(&xattr.name)) {
+            if !wanted.iter().any(|xattr| xattr.name == extra.name)
+                && let Err(error) = try_to(&|| subject.bearer.remove(&extra.name))
+            {
+                problems.push(subject.failed_xattr("remove", &extra.name, error));
+            }
+        }
+        let is_acl = |xattr: &&Xattr| xattr.name.starts_with(b"system.posix_acl");
+        let ordered = wanted.iter().filter(|it| !is_acl(it)).chain(wanted.iter().filter(is_acl));
+        for xattr in ordered.filter(|xattr| !existing.contains(xattr)) {
+            if let Err(error) = try_to(&|| subject.bearer.set(&xattr.name, &xattr.value)) {
+                problems.push(subject.failed_xattr("set", &xattr.name, error));
+            }
+        }
+        was_opened
+    }
+
+    /// Whether an attribute that an entry lacks is to be removed. Others than those of the tree belong to
+    /// the machine or the file system, such as security labels.
+    pub(super) fn is_surplus(&self, name: &[u8]) -> bool {
+        name.starts_with(b"user.")
+            || (name.starts_with(b"trusted.") && !self.keeps_trusted)
+            || name.starts_with(b"system.posix_acl_")
+            || name == b"security.capability"
+    }
+
     /// What the file system has not kept of what the kernel said was set: FAT has neither owners nor
     /// modes. Each once for a file system.
     fn not_kept(

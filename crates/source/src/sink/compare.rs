@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use strongroom_catalog::{Entry, EntryKind, Xattr};
 
 use crate::inode::{self, InodeId};
-use crate::xattr::Bearer;
+use crate::xattr::{Attributes, Bearer};
 
 use super::Target;
 use super::directories::DirectoryId;
@@ -71,9 +71,12 @@ impl Target {
         }
         if self.options.xattrs {
             let existing = match Bearer::name(fd.as_fd(), &name).read() {
-                Ok(existing) => existing,
+                // A file system that lists one without giving it does not keep it.
+                Ok(Attributes { xattrs, unread: None | Some((_, Errno::OPNOTSUPP)) }) => xattrs,
                 Err(Errno::OPNOTSUPP) => Vec::new(),
-                Err(error) => return Err(failed(error)),
+                Ok(Attributes { unread: Some((_, error)), .. }) | Err(error) => {
+                    return Err(failed(error));
+                }
             };
             differences.xattrs = self.xattrs_differ(&existing, &entry.metadata.xattrs);
         }

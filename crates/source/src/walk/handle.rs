@@ -16,7 +16,7 @@ use crate::file::{self, SourceFile};
 use crate::file_system::{FileSystem, ZeroSize};
 use crate::inode::{self, InodeFacts};
 use crate::listing::Listing;
-use crate::xattr::Bearer;
+use crate::xattr::{Attributes, Bearer};
 
 use super::Context;
 
@@ -32,6 +32,15 @@ pub struct EntryHandle {
     name: Option<usize>,
     facts: InodeFacts,
     file_system: FileSystem,
+}
+
+/// The extended attributes of an entry.
+#[derive(Debug)]
+pub struct EntryXattrs {
+    /// Those that could be read, sorted by name.
+    pub xattrs: Vec<Xattr>,
+    /// Why others, or all, could not be read.
+    pub problem: Option<SourceError>,
 }
 
 /// A directory that the walk has opened.
@@ -138,14 +147,16 @@ impl EntryHandle {
 
     /// Its extended attributes, sorted by name; a regular file is not opened for that. They change
     /// only when `ctime` does, so an entry whose `ctime` is known need not be asked.
-    pub fn xattrs(&self) -> Result<Vec<Xattr>, SourceError> {
-        let (directory, name) = self.directory_and_name()?;
-        self.xattrs_by(&Bearer::name(directory, name))
+    pub fn xattrs(&self) -> EntryXattrs {
+        match self.directory_and_name() {
+            Ok((directory, name)) => self.xattrs_by(&Bearer::name(directory, name)),
+            Err(problem) => EntryXattrs { xattrs: Vec::new(), problem: Some(problem) },
+        }
     }
 
     /// As [`EntryHandle::xattrs`], for the file that it opened: faster, because no path is looked
     /// up.
-    pub fn xattrs_of(&self, file: &SourceFile) -> Result<Vec<Xattr>, SourceError> {
+    pub fn xattrs_of(&self, file: &SourceFile) -> EntryXattrs {
         self.xattrs_by(&Bearer::open(file))
     }
 
@@ -155,32 +166,27 @@ impl EntryHandle {
         Ok((directory, self.name.map_or(c".", |name| self.place.listing.name(name))))
     }
 
-    /// A program that mounts a tree may know attributes of some kinds of entries only.
-    fn foreign_xattrs(&self, bearer: &Bearer<'_>) -> Result<Vec<Xattr>, SourceError> {
-        let mut xattrs = match bearer.read() {
-            Err(Errno::OPNOTSUPP) => Ok(Vec::new()),
-            other => other,
-        }
-        .map_err(|error| SourceError::io("read the extended attributes of", &self.path(), error))?;
+    fn xattrs_by(&self, bearer: &Bearer<'_>) -> EntryXattrs {
+        let (mut xattrs, problem) = match bearer.read() {
+            Ok(Attributes { xattrs, unread: None }) => (xattrs, None),
+            Ok(Attributes { xattrs, unread: Some((name, error)) }) => {
+                let (path, error) = (self.path(), error.into());
+                (xattrs, Some(SourceError::Xattr { name, path, error }))
+            }
+            // It says so of this entry alone: others of its device may be on another layer or server.
+            Err(Errno::OPNOTSUPP) => (Vec::new(), None),
+            Err(Errno::NOENT) => (Vec::new(), Some(SourceError::Vanished { path: self.path() })),
+            Err(error) => {
+                let what = "read the extended attributes of";
+                (Vec::new(), Some(SourceError::io(what, &self.path(), error)))
+            }
+        };
+        // A program that mounts a tree may know attributes of some kinds of entries only.
         if let Some(known) = self.place.context.correction(|| self.path()) {
             xattrs.retain(|xattr| known.xattrs.iter().all(|more| more.name != xattr.name));
             xattrs.extend(known.xattrs.iter().cloned());
             xattrs.sort_by(|left, right| left.name.cmp(&right.name));
         }
-        Ok(xattrs)
-    }
-
-    fn xattrs_by(&self, bearer: &Bearer<'_>) -> Result<Vec<Xattr>, SourceError> {
-        if self.place.context.foreign.is_some() {
-            return self.foreign_xattrs(bearer);
-        }
-        match bearer.read() {
-            // It says so of this entry alone: others of its device may be on another layer or server.
-            Err(Errno::OPNOTSUPP) => Ok(Vec::new()),
-            Err(Errno::NOENT) => Err(SourceError::Vanished { path: self.path() }),
-            other => other.map_err(|error| {
-                SourceError::io("read the extended attributes of", &self.path(), error)
-            }),
-        }
+        EntryXattrs { xattrs, problem }
     }
 }

@@ -168,10 +168,9 @@ impl Copier<'_> {
     }
 
     fn xattrs(&mut self, entry: &EntryHandle) -> Vec<strongroom_catalog::Xattr> {
-        entry.xattrs().unwrap_or_else(|error| {
-            self.outcome.problems.push(error.to_string());
-            Vec::new()
-        })
+        let read = entry.xattrs();
+        self.outcome.problems.extend(read.problem.map(|error| error.to_string()));
+        read.xattrs
     }
 
     fn count(&mut self, source: &TreeSource) {
