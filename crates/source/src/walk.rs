@@ -37,7 +37,6 @@ use crate::plan::Plan;
 
 use cut::Cuts;
 pub use event::{ExcludeReason, LeafKind, WalkCounts, WalkEvent};
-pub use handle::EntryHandle;
 use handle::Place;
 pub use handle::{EntryHandle, EntryXattrs};
 
@@ -391,7 +390,10 @@ impl TreeSource {
     ) -> WalkEvent {
         let Found { name, whole, node, denied } = directory;
         if seen != Some(InodeId::of(stat)) {
-            let device = self.frames.last().map(|frame| frame.id.device).filter(|_| whole);
+            // A given path is no boundary, whatever is mounted there once it is opened.
+            let is_given = node.is_some_and(|node| self.plan.node(node).given);
+            let above = self.frames.last().map(|frame| frame.id.device);
+            let device = above.filter(|_| whole && !is_given);
             if let Some(cut) = self.cuts.of_directory(stat, device) {
                 return self.enter_cut(name, stat, cut.why);
             }

@@ -157,3 +157,29 @@ fn what_vanishes_is_told() {
     assert_eq!(walked(&mut source, &root), "!a/b:Vanished ^ ^");
     assert_eq!(source.counts().problems, 1);
 }
+
+/// An automount point is seen as it was, and mounted by being opened.
+#[test]
+fn a_given_path_that_is_mounted_when_it_is_opened_is_no_boundary() {
+    let given = Path::new("/dev/shm");
+    let options = SourceOptions { one_file_system: true, ..SourceOptions::default() };
+    let mut source = TreeSource::open(&[given.to_owned()], &options).unwrap();
+    while let Some(event) = source.next() {
+        assert!(matches!(event, WalkEvent::EnterDirectory { .. }), "{event:?}");
+        if source.path() == Path::new("/dev") {
+            break;
+        }
+    }
+    let frame = source.frames.last().unwrap();
+    let (place, node) = (frame.place.clone().unwrap(), source.plan.child(frame.node, c"shm"));
+    // What was seen is the directory below the mount, here another one.
+    let seen = inode::stat_at(rustix::fs::CWD, c"/dev").unwrap();
+    source.path.extend_from_slice(b"/shm");
+    let name = Name { place, at: 0 };
+    assert_eq!(name.text(), c"shm");
+    let shm = inode::stat_at(rustix::fs::CWD, c"/dev/shm").unwrap();
+    assert_ne!(inode::device_of(&shm), inode::device_of(&seen), "it is mounted");
+    let event = source.enter(Found { name: Some(name), whole: true, node, denied: None }, &seen);
+    assert!(matches!(event, WalkEvent::EnterDirectory { .. }), "{event:?}");
+    assert!(source.frames.last().unwrap().whole);
+}
