@@ -435,7 +435,7 @@ impl Differ<'_, '_> {
                 }
                 let place = usize::from(after.content.is_none());
                 self.monitor.working_on(&self.full_path());
-                match self.sides[place].open_file() {
+                match self.sides[place].open_file(self.cancel) {
                     Ok(file) => {
                         let reader = self.readers[1 - place];
                         content::same_as_file(recipe, &file, reader, self.cancel)

@@ -45,6 +45,29 @@ pub enum SourceError {
         /// The system's reason.
         error: io::Error,
     },
+    /// The kernel lists an extended attribute and does not give it.
+    #[error(
+        "cannot read the extended attribute {:?} of {path:?}: {error}",
+        String::from_utf8_lossy(name)
+    )]
+    Xattr {
+        /// The attribute.
+        name: Vec<u8>,
+        /// What has it.
+        path: PathBuf,
+        /// The system's reason.
+        error: io::Error,
+    },
+    /// Another process holds a lease on a file, and has not given it up yet: a file server whose client
+    /// has the file open.
+    #[error(
+        "cannot open {path:?}: another process, such as a file server, holds a lease on it and has not \
+         given it up"
+    )]
+    Leased {
+        /// The file.
+        path: PathBuf,
+    },
     /// A file that says that it is empty was read, and did not end.
     #[error(
         "{path:?} says that it is empty, and did not end after {bytes} bytes: it was not stored"
@@ -97,6 +120,8 @@ impl SourceError {
             | Self::Changed { path, .. }
             | Self::Moved { path }
             | Self::Io { path, .. }
+            | Self::Xattr { path, .. }
+            | Self::Leased { path }
             | Self::Endless { path, .. }
             | Self::UnknownKind { path, .. } => Some(path),
             Self::Pattern { file, .. } => file.as_deref(),

@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{FileType, SeekFrom, Statx};
 use rustix::io::Errno;
@@ -191,6 +192,9 @@ impl Iterator for Extents<'_> {
     }
 }
 
+/// What the kernel has for the time after which it takes a lease away, unless it is set otherwise.
+const LEASE_BREAK_SECONDS: u64 = 45;
+
 /// Opens a name that was a regular file. If something else has taken its place, that is not read,
 /// and the call does not wait for it.
 pub(crate) fn open(
@@ -203,6 +207,10 @@ pub(crate) fn open(
         inode::open_to_read(directory, name, rustix::fs::OFlags::NOFOLLOW).map_err(|error| {
             match error {
                 Errno::NOENT => SourceError::Vanished { path: path.to_owned() },
+                // The kernel has asked the holder of the lease to give it up.
+                Errno::AGAIN if is_file(directory, name) => {
+                    SourceError::Leased { path: path.to_owned() }
+                }
                 Errno::LOOP => changed(inode::kind_text(FileType::Symlink)),
                 // A socket, or a device without a driver.
                 Errno::NXIO | Errno::NODEV => changed("something that cannot be opened"),
@@ -215,4 +223,15 @@ pub(crate) fn open(
         FileType::RegularFile => Ok((fd, stat)),
         other => Err(changed(inode::kind_text(other))),
     }
+}
+
+fn is_file(directory: BorrowedFd<'_>, name: &std::ffi::CStr) -> bool {
+    inode::stat_at(directory, name).is_ok_and(|stat| inode::kind_of(&stat) == FileType::RegularFile)
+}
+
+/// How long the kernel lets the holder of a lease keep it once it was asked for, and a bit.
+pub(crate) fn lease_break_time() -> Duration {
+    let seconds = std::fs::read_to_string("/proc/sys/fs/lease-break-time");
+    let seconds = seconds.ok().and_then(|seconds| seconds.trim().parse().ok());
+    Duration::from_secs(seconds.unwrap_or(LEASE_BREAK_SECONDS)) + Duration::from_secs(2)
 }

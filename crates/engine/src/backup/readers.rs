@@ -164,7 +164,7 @@ fn read_file(
     give: &mut Give<'_>,
 ) -> Result<(), EngineError> {
     cancel.check()?;
-    let file = match handle.open_file() {
+    let file = match handle.open_file_when_free(cancel) {
         Ok(file) => file,
         Err(error) => return give.give(Reading::Failed(error)),
     };

@@ -142,10 +142,10 @@ impl<'r> Side<'r> {
     }
 
     /// Opens the file that was yielded last.
-    pub fn open_file(&self) -> Result<SourceFile, EngineError> {
+    pub fn open_file(&self, cancel: &Cancel) -> Result<SourceFile, EngineError> {
         match self {
             Self::Snapshot(_) => unreachable!("files of snapshots are read by their recipes"),
-            Self::Directory(side) => Ok(side.last().open_file()?),
+            Self::Directory(side) => Ok(side.last().open_file_when_free(cancel)?),
         }
     }
 

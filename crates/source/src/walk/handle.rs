@@ -6,9 +6,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fs::FileType;
 use rustix::io::Errno;
+use strongroom_base::{Cancel, Stopwatch};
 use strongroom_catalog::{Metadata, Xattr};
 
 use crate::error::SourceError;
@@ -19,6 +21,9 @@ use crate::listing::Listing;
 use crate::xattr::{Attributes, Bearer};
 
 use super::Context;
+
+/// Between two attempts to open a file on which another process holds a lease.
+const LEASE_PAUSE: Duration = Duration::from_millis(20);
 
 /// An entry of the walk as it was when the walk reached it. It can be asked later or by another
 /// thread.
@@ -132,7 +137,8 @@ impl EntryHandle {
     /// Opens the regular file that it is.
     ///
     /// # Errors
-    /// It vanished, may not be read, or is no longer a regular file. The call never waits.
+    /// It vanished, may not be read, is no longer a regular file, or another process holds a lease on
+    /// it ([`SourceError::Leased`]). The call never waits.
     pub fn open_file(&self) -> Result<SourceFile, SourceError> {
         let path = self.path();
         if self.facts.kind() != FileType::RegularFile {
@@ -143,6 +149,22 @@ impl EntryHandle {
         let (fd, stat) = file::open(directory, name, &path)?;
         let metadata = self.place.context.metadata(&InodeFacts::of(&stat), || self.path());
         Ok(SourceFile::new(fd, path, stat, metadata, self.file_system))
+    }
+
+    /// As [`EntryHandle::open_file`], but waits until a lease on the file is given up, at most as long as
+    /// the kernel leaves it to its holder, or until the work is cancelled.
+    pub fn open_file_when_free(&self, cancel: &Cancel) -> Result<SourceFile, SourceError> {
+        let watch = Stopwatch::start();
+        loop {
+            match self.open_file() {
+                Err(SourceError::Leased { .. })
+                    if !cancel.is_cancelled() && watch.elapsed() < file::lease_break_time() =>
+                {
+                    std::thread::sleep(LEASE_PAUSE);
+                }
+                opened => return opened,
+            }
+        }
     }
 
     /// Its extended attributes, sorted by name; a regular file is not opened for that. They change

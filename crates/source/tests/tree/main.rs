@@ -12,6 +12,8 @@ mod deep;
 #[cfg(test)]
 mod kinds;
 #[cfg(test)]
+mod leases;
+#[cfg(test)]
 mod mounts;
 #[cfg(test)]
 mod random;
