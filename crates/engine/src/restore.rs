@@ -24,7 +24,7 @@ use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use batch::{Batch, Making, NameIn, NotBack, PendingFile, is_right};
+use batch::{Batch, FurtherName, Making, NameIn, NotBack, PendingFile, is_right};
 use behind::FlushedTarget;
 pub use disk::{DiskOutcome, disks_of, read_disk, restore_disk};
 use names::Names;
@@ -167,6 +167,7 @@ pub fn restore(
             replaced: 0,
             lacks_room: false,
             unjoined: 0,
+            unlinked: 0,
             not_back: HashMap::new(),
             uncleared: 0,
             progress,
@@ -256,6 +257,8 @@ struct Run<'r> {
     unjoined: u64,
     /// The first names of those of them that have not come back: further names are not linked.
     not_back: HashMap<NameIn, NotBack>,
+    /// Further names that are files of their own, as the target has no hard links there.
+    unlinked: u64,
     /// Directories from which nothing was removed, as the snapshot does not hold all of them.
     uncleared: u64,
     progress: Progress,
@@ -442,12 +445,17 @@ impl Run<'_> {
                 if !self.linked.holds(&key) {
                     self.batch.released.push(first.0);
                 }
-                self.batch.links.push((first, (parent, entry.name), exists));
-                self.progress.files += 1;
+                let further = FurtherName { first, directory: parent, entry, exists };
+                self.batch.links.push(further);
                 return Ok(());
             }
             self.note_first_name(key, parent, &entry);
         }
+        self.make(parent, entry, exists)
+    }
+
+    /// Makes what is no further name of anything.
+    fn make(&mut self, parent: DirectoryId, entry: Entry, exists: bool) -> Result<(), EngineError> {
         if matches!(entry.kind, EntryKind::File { .. }) {
             return self.file(parent, entry, exists);
         }
@@ -553,7 +561,7 @@ impl Run<'_> {
 
     /// Writes what was gathered, then links, then the metadata of directories that are complete.
     fn flush(&mut self) -> Result<(), EngineError> {
-        let batch = std::mem::take(&mut self.batch);
+        let mut batch = std::mem::take(&mut self.batch);
         let written = batch::write_files(
             &batch,
             self.reader,
@@ -579,16 +587,7 @@ impl Run<'_> {
         self.lacks_room |= batch.replaces_files() && written.problems.iter().any(is_full);
         written.problems.iter().for_each(|error| self.problem(error));
         self.not_back.extend(written.not_back);
-        for (existing, new, exists) in &batch.links {
-            if let Some(why) = self.not_back.get(existing).cloned() {
-                self.leave_name(existing, &why, new);
-                continue;
-            }
-            let linked = self.refuse_another(new.0, &new.1, *exists);
-            let linked = linked
-                .and_then(|()| self.target.hard_link((existing.0, &existing.1), (new.0, &new.1)));
-            linked.unwrap_or_else(|error| self.not_made(&error));
-        }
+        self.link(std::mem::take(&mut batch.links))?;
         // Deepest first: each was closed after all below it.
         for (directory, metadata) in &batch.closed {
             let applied = match metadata {

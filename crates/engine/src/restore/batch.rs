@@ -25,7 +25,7 @@ use super::RestoreOptions;
 use super::behind::FlushedTarget;
 use crate::error::EngineError;
 pub use existing::is_right;
-pub use gather::{Batch, Making, NameIn, PendingFile, Unfinished};
+pub use gather::{Batch, FurtherName, Making, NameIn, PendingFile, Unfinished};
 use gather::{BatchFile, Want};
 use runs::{Run, Stretch};
 

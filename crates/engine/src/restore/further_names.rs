@@ -1,4 +1,6 @@
-//! Further names of files whose first name has not come back. They are not linked: what has the first
+//! Further names of files: they are linked, or restored as files of their own where there are no links.
+//!
+//! Those of files whose first name has not come back are not linked: what has the first
 //! name may be an older file, and what has the further name may be right. They get the state of the
 //! first.
 
@@ -8,9 +10,58 @@ use strongroom_catalog::Entry;
 use strongroom_source::{DirectoryId, TargetError};
 
 use super::Run;
-use super::batch::{self, Damaged, Making, NameIn, NotBack};
+use super::batch::{self, Damaged, FurtherName, Making, NameIn, NotBack};
+use crate::error::EngineError;
 
 impl Run<'_> {
+    /// Gives the files that were written their further names.
+    pub(super) fn link(&mut self, names: Vec<FurtherName>) -> Result<(), EngineError> {
+        let mut apart = Vec::new();
+        let count = names.len() as u64;
+        for name in names {
+            let (first, new) = (&name.first, (name.directory, name.entry.name.clone()));
+            if let Some(why) = self.not_back.get(first).cloned() {
+                self.leave_name(first, &why, &new);
+                continue;
+            }
+            let free = self.refuse_another(new.0, &new.1, name.exists);
+            let linked =
+                free.and_then(|()| self.target.hard_link((first.0, &first.1), (new.0, &new.1)));
+            match linked {
+                Ok(()) => {}
+                Err(error) if error.is_lack_of_links() => apart.push((name, error)),
+                Err(error) => self.not_made(&error),
+            }
+        }
+        // The others are counted when they are made.
+        self.progress.files += count - apart.len() as u64;
+        self.monitor.progress(&self.progress);
+        if apart.is_empty() {
+            return Ok(());
+        }
+        // A long file of which a part is written waits for its next batch.
+        let begun = self.batch.begun.take();
+        let made = self.make_apart(apart);
+        let left = std::mem::replace(&mut self.batch.begun, begun);
+        if let Some(left) = left {
+            left.discard(self.target);
+        }
+        made
+    }
+
+    /// Restores further names that cannot be links as files of their own.
+    fn make_apart(&mut self, names: Vec<(FurtherName, TargetError)>) -> Result<(), EngineError> {
+        for (name, error) in names {
+            self.unlinked += 1;
+            self.monitor.detail(&format!("{error}: it is restored as a file of its own"));
+            self.make(name.directory, name.entry, name.exists)?;
+            if self.batch.is_full(self.reader.limits()) {
+                self.flush()?;
+            }
+        }
+        self.flush()
+    }
+
     /// Notes an entry that cannot be made.
     pub(super) fn cannot_make(&mut self, parent: DirectoryId, entry: &Entry, error: &TargetError) {
         self.not_made(error);

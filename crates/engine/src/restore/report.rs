@@ -89,6 +89,13 @@ impl Run<'_> {
                 self.unjoined
             ));
         }
+        if self.unlinked > 0 {
+            note(&format!(
+                "further names of files where the target has no hard links: {}; each is restored as a \
+                 file of its own (-v names them)",
+                self.unlinked
+            ));
+        }
         if self.lacks_room {
             note(
                 "the target has no room for a second copy of each file that is replaced: make \

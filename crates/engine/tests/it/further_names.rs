@@ -132,3 +132,54 @@ fn a_further_name_stays_if_the_first_cannot_be_made() {
         assert!(said.iter().any(|said| said.contains("another name of")), "{said:?}");
     }
 }
+
+/// Another file system is mounted below the target, and no link leads there.
+#[test]
+fn a_further_name_that_cannot_be_a_link_is_a_file_of_its_own() {
+    let mut world = World::bare(7330);
+    world.limits.batch_wants_max = 7;
+    let content = Random::new(7330).noise(300_000);
+    for (name, content) in [("a/file", &content[..]), ("b/last", b"last"), ("c/last", b"c")] {
+        world.write(name, content);
+    }
+    for name in ["b/file", "b/again", "c/file"] {
+        fs::hard_link(world.tree().join("a/file"), world.tree().join(name)).unwrap();
+    }
+    // A symbolic link with two names.
+    std::os::unix::fs::symlink("nowhere", world.tree().join("a/link")).unwrap();
+    fs::hard_link(world.tree().join("a/link"), world.tree().join("b/link")).unwrap();
+    // The file after it is being written in parts when its names are due.
+    world.write("b/z", &Random::new(7331).noise(200_000));
+    let id = world.backup().snapshot.id;
+    let target = world.folder.path().join("target");
+    fs::create_dir_all(target.join("b")).unwrap();
+    let mount = |arguments: &[&str]| {
+        let done = std::process::Command::new(arguments[0]).args(&arguments[1..]).status();
+        done.is_ok_and(|status| status.success())
+    };
+    let point = target.join("b");
+    let point = point.to_str().unwrap();
+    if !mount(&["mount", "-t", "tmpfs", "none", point]) {
+        return strongroom_testkit::skip("nothing can be mounted here");
+    }
+    let restored_names = || {
+        let (outcome, said) = restored(&world.open(), id, &into(&world.tree(), &target));
+        let read =
+            ["a/file", "b/file", "b/again", "c/file"].map(|name| fs::read(target.join(name)));
+        let right = read.map(|read| read.is_ok_and(|read| read == content));
+        let pointed = fs::read_link(target.join("b/link")).unwrap_or_default();
+        let z =
+            fs::read(target.join("b/z")).unwrap() == fs::read(world.tree().join("b/z")).unwrap();
+        let names = fs::metadata(target.join("c/file")).map_or(0, |stat| stat.nlink());
+        let left = fs::read_dir(target.join("b")).unwrap().count();
+        (outcome.files_failed, right, pointed, z, (names, left), said)
+    };
+    let [first, again] = [(); 2].map(|()| restored_names());
+    assert!(mount(&["umount", point]));
+    for (failed, right, pointed, z, counts, said) in [first, again] {
+        assert_eq!((failed, right), (0, [true; 4]), "{said:?}");
+        assert_eq!(pointed, PathBuf::from("nowhere"));
+        assert!(z && counts == (2, 5), "{counts:?}");
+        assert!(said.len() == 1 && said[0].contains("no hard links"), "{said:?}");
+    }
+}

@@ -3,6 +3,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+
+/// What is tried when a file gets a further name.
+pub(super) const LINK: &str = "create the hard link";
+
 /// Why something could not be restored.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
@@ -164,6 +169,20 @@ pub enum TargetError {
 impl TargetError {
     pub(crate) fn io(operation: &'static str, path: &Path, error: impl Into<io::Error>) -> Self {
         Self::Io { operation, path: path.to_owned(), error: error.into() }
+    }
+
+    /// Whether what was wanted is a further name of a file, and the target has no hard links there: its
+    /// file system has none, or no more of this file, or is another, or this user may not make them.
+    pub fn is_lack_of_links(&self) -> bool {
+        const REFUSALS: [Errno; 5] =
+            [Errno::PERM, Errno::XDEV, Errno::MLINK, Errno::OPNOTSUPP, Errno::NOSYS];
+        let refusal = |error: &io::Error| error.raw_os_error().map(Errno::from_raw_os_error);
+        match self {
+            Self::Io { operation: LINK, error, .. } => {
+                refusal(error).is_some_and(|error| REFUSALS.contains(&error))
+            }
+            _ => false,
+        }
     }
 
     /// Whether this user may not do it.

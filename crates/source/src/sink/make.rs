@@ -12,7 +12,7 @@ use crate::inode;
 use crate::xattr::Bearer;
 
 use super::directories::DirectoryId;
-use super::error::TargetError;
+use super::error::{LINK, TargetError};
 use super::file::TargetFile;
 use super::{Target, apply, path_only, remove};
 
@@ -170,8 +170,7 @@ impl Target {
     ) -> Result<(), TargetError> {
         let (from, from_name) = self.place(existing.0, existing.1)?;
         let (to, to_name) = self.place(new.0, new.1)?;
-        let failed =
-            |error| TargetError::io("create the hard link", &self.path_of(new.0, new.1), error);
+        let failed = |error| TargetError::io(LINK, &self.path_of(new.0, new.1), error);
         let stat = inode::stat_at(from.as_fd(), &from_name).map_err(failed)?;
         let kind = inode::kind_of(&stat);
         // No kernel links it: what has the name must not go for it.

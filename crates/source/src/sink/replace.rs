@@ -17,7 +17,7 @@ use crate::inode;
 
 use super::Target;
 use super::directories::DirectoryId;
-use super::error::TargetError;
+use super::error::{LINK, TargetError};
 use super::file::TargetFile;
 use super::leftovers::{self, TEMPORARY};
 use super::make::unlink;
@@ -185,9 +185,7 @@ impl Target {
         let (from, from_name) = self.place(existing.0, existing.1)?;
         let (to, to_name) = self.place(new.0, new.1)?;
         let linked = rustix::fs::linkat(&from, &from_name, &to, &to_name, AtFlags::empty());
-        is_free(linked).map_err(|error| {
-            TargetError::io("create the hard link", &self.path_of(new.0, new.1), error)
-        })
+        is_free(linked).map_err(|error| TargetError::io(LINK, &self.path_of(new.0, new.1), error))
     }
 
     /// Makes something under a name of an open directory. If the name `is_taken`, makes it under a

@@ -87,6 +87,18 @@ impl Want {
     }
 }
 
+/// A further name of a file, which is linked when the file is written.
+pub struct FurtherName {
+    /// The first.
+    pub first: NameIn,
+    /// Where this one belongs.
+    pub directory: DirectoryId,
+    /// What the snapshot has under it.
+    pub entry: Entry,
+    /// Whether something may have this name.
+    pub exists: bool,
+}
+
 /// What is gathered between two flushes.
 #[derive(Default)]
 pub struct Batch {
@@ -96,8 +108,8 @@ pub struct Batch {
     gaps: usize,
     /// The first file began in the batch before.
     pub begun: Option<Unfinished>,
-    /// Further names of files: the first name, the one to be made, and whether that may exist.
-    pub links: Vec<(NameIn, NameIn, bool)>,
+    /// Further names of files.
+    pub links: Vec<FurtherName>,
     /// Directories that nothing more comes into, deepest first, and what is put back of them.
     pub closed: Vec<(DirectoryId, Option<Metadata>)>,
     /// Directories that were held for the first name of a file, of which there is no other.
