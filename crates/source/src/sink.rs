@@ -41,9 +41,8 @@ pub use compare::Differences;
 use directories::Directories;
 pub use directories::DirectoryId;
 pub use error::TargetError;
-pub use file::TargetFile;
+pub use file::{BegunFile, TargetFile};
 use mounts::Mounts;
-pub use reopen::BegunFile;
 pub use replace::{Existing, ExistingFile};
 
 /// How entries are put back.

@@ -390,7 +390,7 @@ impl TreeSource {
     ) -> WalkEvent {
         let Found { name, whole, node, denied } = directory;
         if seen != Some(InodeId::of(stat)) {
-            // A given path is no boundary, whatever is mounted there once it is opened.
+            // A given path is no boundary, also if opening it mounted something there.
             let is_given = node.is_some_and(|node| self.plan.node(node).given);
             let above = self.frames.last().map(|frame| frame.id.device);
             let device = above.filter(|_| whole && !is_given);

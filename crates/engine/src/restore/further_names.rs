@@ -1,4 +1,4 @@
-//! Further names of files: they are linked, or restored as files of their own where there are no links.
+//! Further names of files: they are linked, or restored as files of their own if the target has no links.
 //!
 //! Those of files whose first name has not come back are not linked: what has the first
 //! name may be an older file, and what has the further name may be right. They get the state of the

@@ -24,11 +24,14 @@ enum Way {
 const WAYS: [Way; 3] = [Way::Fresh, Way::Beside, Way::Patch];
 const BYTES: usize = 400_000;
 
+/// What another process does to a path.
+type Meddle<'m> = dyn Fn(&Path) + Send + Sync + 'm;
+
 /// Does something once with the file that a restore is writing.
 struct Meddler<'m> {
     target: PathBuf,
     way: Way,
-    meddle: Mutex<Option<&'m (dyn Fn(&Path) + Send + Sync)>>,
+    meddle: Mutex<Option<&'m Meddle<'m>>>,
 }
 
 impl Monitor for Meddler<'_> {
@@ -64,7 +67,7 @@ fn restored_while(
     world: &World,
     id: SnapshotId,
     way: Way,
-    meddle: &(dyn Fn(&Path) + Send + Sync),
+    meddle: &Meddle<'_>,
 ) -> (RestoreOutcome, PathBuf) {
     let target = world.folder.path().join(format!("target-{way:?}"));
     fs::create_dir(&target).unwrap();

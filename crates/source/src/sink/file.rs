@@ -17,7 +17,6 @@ use crate::inode::{self, InodeId};
 
 use super::error::TargetError;
 use super::path_only::proc_path;
-use super::reopen::BegunFile;
 
 /// A regular file, open for reading and writing; many threads may write at once.
 ///
@@ -42,6 +41,16 @@ pub struct TargetFile {
     seek: Mutex<()>,
     /// Writes past the kernel's cache; opened when first wanted, `None` if that is of no use.
     past_cache: OnceLock<Option<OwnedFd>>,
+}
+
+/// A file that is being written, by which it is known when it is opened again.
+#[derive(Debug, Clone)]
+pub struct BegunFile {
+    pub(super) id: InodeId,
+    /// Whether this restore made it.
+    is_made: bool,
+    /// The length that it has at least.
+    pub(super) length: Arc<AtomicU64>,
 }
 
 /// The kernel takes at most this many parts at once.

@@ -3,8 +3,7 @@
 //! What has the name may be another file by then. It is neither written nor removed, and nothing takes
 //! the place of what was written: the file would be finished with holes in place of its content.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -15,17 +14,7 @@ use crate::inode::{self, InodeId};
 use super::Target;
 use super::directories::DirectoryId;
 use super::error::TargetError;
-use super::file::TargetFile;
-
-/// A file that is being written, by which it is known when it is opened again.
-#[derive(Debug, Clone)]
-pub struct BegunFile {
-    pub(super) id: InodeId,
-    /// Whether this restore made it.
-    pub(super) is_made: bool,
-    /// The length that it has at least.
-    pub(super) length: Arc<AtomicU64>,
-}
+use super::file::{BegunFile, TargetFile};
 
 impl Target {
     /// Opens a file again that was begun under this name. Messages show the name that it will have.

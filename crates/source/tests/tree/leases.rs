@@ -22,9 +22,11 @@ fn leased(folder: &tempfile::TempDir) -> Option<(File, EntryHandle)> {
     fs::write(&path, "content").unwrap();
     let options = SourceOptions::default();
     let entry =
-        TreeSource::open(&[path.clone()], &options).unwrap().find_map(|event| match event {
-            WalkEvent::Leaf { entry, .. } => Some(entry),
-            _ => None,
+        TreeSource::open(std::slice::from_ref(&path), &options).unwrap().find_map(|event| {
+            match event {
+                WalkEvent::Leaf { entry, .. } => Some(entry),
+                _ => None,
+            }
         });
     let file = File::options().write(true).open(&path).unwrap();
     let fd = file.as_raw_fd();
