@@ -93,9 +93,10 @@ struct FileState {
     handle: Mutex<Option<Arc<TargetFile>>>,
     /// Chunks yet to be written.
     remaining: AtomicU32,
-    /// What was opened and is written, by which it is found again; none also if its name was taken
-    /// from it.
-    begun: Mutex<Option<BegunFile>>,
+    /// It was opened, and what has its name is what was written, as far as is known.
+    begun: AtomicBool,
+    /// If it was closed before it was finished, what it is known by when it is opened again.
+    closed: Mutex<Option<BegunFile>>,
     /// The name that it has until it is whole.
     temporary: Mutex<Option<Vec<u8>>>,
     /// It is whole, and may take its name.
@@ -181,7 +182,8 @@ impl FileState {
         Self {
             handle: Mutex::new(None),
             remaining: AtomicU32::new(u32::try_from(file.wants).unwrap_or(u32::MAX)),
-            begun: Mutex::default(),
+            begun: AtomicBool::new(false),
+            closed: Mutex::default(),
             temporary: Mutex::default(),
             whole: AtomicBool::new(false),
             salvage: Mutex::default(),
@@ -195,7 +197,8 @@ impl<'b> Shared<'b> {
     /// Takes up the file that began in the batch before.
     fn go_on(&self) {
         if let (Some(begun), Some(state)) = (&self.batch.begun, self.states.first()) {
-            lock(&state.begun).clone_from(&begun.opened);
+            state.begun.store(begun.opened.is_some(), Ordering::Relaxed);
+            lock(&state.closed).clone_from(&begun.opened);
             state.failed.fetch_or(begun.failed, Ordering::Relaxed);
             lock(&state.temporary).clone_from(&begun.temporary);
             if let Some(why) = &begun.damaged {
@@ -243,6 +246,9 @@ impl<'b> Shared<'b> {
             }
         }
         self.discard(|file| file.is_last);
+        // The last file, if its rest comes with the next batch.
+        let unfinished = self.batch.files.iter().rposition(|file| !file.is_last);
+        unfinished.into_iter().for_each(|number| self.close(number as u32));
         Ok(())
     }
 
@@ -377,12 +383,9 @@ impl<'b> Shared<'b> {
             return Some(file.clone());
         }
         let file = &self.batch.files[number as usize];
-        let mut begun = lock(&state.begun);
-        let opened = match &*begun {
-            None => self.begin(file, &state.temporary).and_then(|opened| {
-                *begun = Some(opened.begun()?);
-                Ok(opened)
-            }),
+        let mut closed = lock(&state.closed);
+        let opened = match &*closed {
+            None => self.begin(file, &state.temporary),
             Some(begun) => {
                 let (directory, size) = (file.directory, file.metadata.size);
                 let name = self.name_now(number as usize);
@@ -394,21 +397,34 @@ impl<'b> Shared<'b> {
             Err(error) => {
                 if let TargetError::Meddled { .. } = error {
                     // What has the name now is not this restore's to remove.
-                    *begun = None;
+                    state.begun.store(false, Ordering::Relaxed);
+                    *closed = None;
                 }
-                drop((begun, handle));
+                drop((closed, handle));
                 self.check(number, Err(error));
                 return None;
             }
         };
-        drop(begun);
+        state.begun.store(true, Ordering::Relaxed);
+        drop(closed);
         *handle = Some(opened.clone());
         drop(handle);
         let pushed_out = lock(&self.open).push(number, ());
         if let Some((other, ())) = pushed_out.filter(|(other, ())| *other != number) {
-            *lock(&self.states[other as usize].handle) = None;
+            self.close(other);
         }
         Some(opened)
+    }
+
+    /// Closes a file of which more is to be written.
+    fn close(&self, number: u32) {
+        let state = &self.states[number as usize];
+        let mut handle = lock(&state.handle);
+        if let Some(file) = handle.take() {
+            let closed = file.begun().map(|begun| *lock(&state.closed) = Some(begun));
+            drop(handle);
+            self.check(number, closed);
+        }
     }
 
     /// Opens a file for the first time.
@@ -462,7 +478,7 @@ impl<'b> Shared<'b> {
     fn remove_torn(&self, number: u32, file: &BatchFile) {
         let state = &self.states[number as usize];
         *lock(&state.handle) = None;
-        let is_ours = lock(&state.begun).is_some() && file.making == Making::Fresh;
+        let is_ours = state.begun.load(Ordering::Relaxed) && file.making == Making::Fresh;
         if is_ours && let Err(error) = self.target.remove(file.directory, &file.name) {
             lock(&self.problems).push(error);
         }
@@ -533,7 +549,7 @@ impl<'b> Shared<'b> {
             temporary: lock(&state.temporary).clone(),
             damaged: reasons.get(&number).cloned(),
             withheld: withheld_reasons.get(&number).cloned(),
-            opened: lock(&state.begun).clone(),
+            opened: lock(&state.closed).clone(),
             failed: state.failed.load(Ordering::Relaxed),
         });
         let has_failed = |state: &FileState| state.failed.load(Ordering::Relaxed);
