@@ -59,10 +59,11 @@ const SIZES_UNKNOWN: [u32; 2] = [
 
 /// A file may get another inode number once the kernel has forgotten it: the driver counts, or the
 /// program that answers does.
-const RENUMBERED: [u32; 5] = [
+const RENUMBERED: [u32; 6] = [
     0x0000_4d44, // FAT
     0x2011_bab0, // exFAT
     0x6573_5546, // FUSE
+    0x786f_4256, // shared folders of VirtualBox
     0xff53_4d42, // CIFS
     0xfe53_4d42, // SMB 2
 ];

@@ -382,6 +382,10 @@ impl<'b> Shared<'b> {
         if let Some(file) = &*handle {
             return Some(file.clone());
         }
+        // Another thread may have failed to open it meanwhile.
+        if state.failed.load(Ordering::Relaxed) {
+            return None;
+        }
         let file = &self.batch.files[number as usize];
         let mut closed = lock(&state.closed);
         let opened = match &*closed {
@@ -400,8 +404,8 @@ impl<'b> Shared<'b> {
                     state.begun.store(false, Ordering::Relaxed);
                     *closed = None;
                 }
-                drop((closed, handle));
                 self.check(number, Err(error));
+                drop((closed, handle));
                 return None;
             }
         };
@@ -422,6 +426,8 @@ impl<'b> Shared<'b> {
         let mut handle = lock(&state.handle);
         if let Some(file) = handle.take() {
             let closed = file.begun().map(|begun| *lock(&state.closed) = Some(begun));
+            // Who finishes the file waits for the handle, and is the last to have it then.
+            drop(file);
             drop(handle);
             self.check(number, closed);
         }
@@ -469,7 +475,11 @@ impl<'b> Shared<'b> {
             return self.remove_torn(number, file);
         }
         // The last one to hold the file is here: all its chunks were counted down.
-        let Some(handle) = Arc::into_inner(handle) else { return };
+        let Some(handle) = Arc::into_inner(handle) else {
+            let path = self.target.path_of(file.directory, &file.name);
+            self.check(number, Err(TargetError::StillOpen { path }));
+            return;
+        };
         lock(&self.problems).extend(self.target.finish_file(handle, &file.metadata));
         state.whole.store(file.making == Making::Beside, Ordering::Relaxed);
     }

@@ -122,6 +122,15 @@ pub enum TargetError {
         /// Its path.
         path: PathBuf,
     },
+    /// A file that has all its content is still held: a mistake in this program.
+    #[error(
+        "{path:?} is not restored: it was still being written when it was complete, which is a fault of \
+         this program; restore again"
+    )]
+    StillOpen {
+        /// Its path.
+        path: PathBuf,
+    },
     /// A further name of a file whose first name has not come back.
     #[error(
         "{path:?} is not restored: it is another name of {}, which is not restored",
@@ -205,6 +214,7 @@ impl TargetError {
             | Self::NotKept { path, .. }
             | Self::Taken { path }
             | Self::Meddled { path }
+            | Self::StillOpen { path }
             | Self::FirstName { path, .. }
             | Self::ReadsOtherwise { path, .. }
             | Self::Moved { path }
