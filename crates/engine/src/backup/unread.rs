@@ -14,7 +14,8 @@ use std::borrow::Cow;
 
 use rustix::thread::{CapabilitySet, capabilities};
 use strongroom_base::Timestamp;
-use strongroom_catalog::{Metadata, Snapshot};
+use strongroom_catalog::tree::ENTRY_BYTES_MAX;
+use strongroom_catalog::{Metadata, Snapshot, Xattr};
 
 /// How an entry was in the parent that is still what it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,8 +65,16 @@ fn is_of_the_machine() -> bool {
     map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
-/// Marks an entry that is stored without some of the attributes that it has.
+/// A marked entry has at most this many bytes of attributes: it is small enough to be stored.
+const BYTES_MAX: usize = ENTRY_BYTES_MAX / 2;
+
+/// Marks an entry that is stored without some of the attributes that it has. Of too many it keeps none: an
+/// entry that is too large to be stored would be marked once more, and that is no mark.
 pub fn mark(metadata: &mut Metadata) {
+    let bytes = |xattr: &Xattr| xattr.name.len() + xattr.value.len();
+    if metadata.xattrs.iter().map(bytes).sum::<usize>() > BYTES_MAX {
+        metadata.xattrs.clear();
+    }
     metadata.ctime = other_time(metadata.ctime);
 }
 
@@ -90,9 +99,15 @@ fn other_time(time: Timestamp) -> Timestamp {
 
 #[cfg(test)]
 mod tests {
-    use strongroom_catalog::Xattr;
-
     use super::*;
+
+    #[test]
+    fn what_is_marked_can_be_stored() {
+        let large = Xattr { name: b"user.a".to_vec(), value: vec![0; ENTRY_BYTES_MAX] };
+        let mut metadata = Metadata { xattrs: vec![large], ..Metadata::default() };
+        mark(&mut metadata);
+        assert_eq!(metadata.xattrs, []);
+    }
 
     #[test]
     fn what_is_marked_is_the_same_version_and_unread() {
