@@ -4,11 +4,12 @@
 //! saved under the mark of the owner is said in `generations.rs`.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use strongroom_arena::envelope::RawObject;
 use strongroom_arena::scan::rescue;
 use strongroom_arena::{
-    ArenaName, FinishedArena, Generations, ListedArenas, Rewriting, StoredChunk,
+    ArenaName, ArenaStore, FinishedArena, Generations, ListedArenas, Rewriting, StoredChunk,
 };
 use strongroom_backend::{Backend, BackendError, remove_object};
 use strongroom_base::{Monitor, Problem, Severity};
@@ -37,6 +38,22 @@ fn create_next_generation(
     }
     // Nothing is removed before the next generation was read.
     Ok(backend.read(&name, 0, next.object().len() + 1)? == next.object())
+}
+
+/// Whether other generations of an arena that can be read have all that one that would be created has.
+fn has_all(
+    store: &ArenaStore,
+    sorted: &Generations,
+    arena: ArenaName,
+    next: &FinishedArena,
+) -> bool {
+    let others = sorted.genuine.iter().filter(|listed| listed.name != arena);
+    let others: Vec<_> = others.filter_map(|listed| store.arena_in(listed.name).ok()).collect();
+    let held: HashSet<u32> =
+        others.iter().flat_map(|other| other.slots().map(|(slot, _)| slot)).collect();
+    let opened = store.open_arena_in(next.name, next.object());
+    opened.is_ok_and(|next| next.slots().all(|(slot, _)| held.contains(&slot)))
+        && !others.is_empty()
 }
 
 /// A name for the next generation of an arena, above all that can be read: what cannot is in no reader's
@@ -175,6 +192,14 @@ impl Rescue {
             return Ok(true);
         };
         let stays = unasked_bytes > 0;
+        if stays && has_all(reader.store(), &sorted, arena, &rescued.arena) {
+            let what = format!(
+                "{why}; what can be read of it is in another generation already, and not every part was \
+                 asked for: move it away if its medium gives no more"
+            );
+            lose(outcome, &name, &what, monitor);
+            return Ok(true);
+        }
         if rescued.blocks_saved == 0 && stays {
             bad.add_broken(arena.id, reader);
             lose(outcome, &name, why, monitor);

@@ -322,6 +322,10 @@ fn what_was_not_asked_for_is_not_removed() {
     let outcome = run_repair(&repository).unwrap();
     assert_eq!((outcome.rescued, &outcome.lost[..]), (1, &[name.clone()][..]), "{outcome:?}");
     assert!(world.objects.size(name).is_ok(), "it stays");
+    let after = world.objects.snapshot();
+    let again = run_repair(&repository).unwrap();
+    assert_eq!((again.rescued, &again.lost[..]), (0, &[name.clone()][..]), "{again:?}");
+    assert!(world.objects.snapshot() == after, "there is no further generation of the same");
     assert!(lost(&repository, &[id]).len() <= before.len(), "no more is lost than before");
     // Nothing of it was worn out but the cable.
     assert_eq!(lost(&world.open(), &[id]).len(), 0);
