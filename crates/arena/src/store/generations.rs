@@ -26,8 +26,10 @@ use crate::opened::Arena;
 /// How often the arenas are listed for one of them that others rewrite at the same time.
 const LISTINGS_MAX: u32 = 5;
 /// An arena that is in no listing may have been stored after the last one, and rewritten since. The arenas are
-/// listed again for such a one if the last listing is older than this.
+/// listed again for such a one if the last listing is older than this …
 const LISTING_LIFETIME: Duration = Duration::from_secs(1);
+/// … and than twice as much each time that it was in vain, up to this.
+const LISTING_LIFETIME_MAX: Duration = Duration::from_secs(600);
 
 /// What is known of the names of arenas.
 #[derive(Default)]
@@ -38,6 +40,8 @@ pub(super) struct KnownNames {
     listed: Option<ListedArenas>,
     /// When they were.
     since: Option<Stopwatch>,
+    /// How old a listing must be to be made again for an arena that is in none.
+    patience: HashMap<ArenaId, Duration>,
     /// Their further generations that only replicas have.
     elsewhere: HashMap<ArenaId, Vec<ArenaName>>,
     /// For arenas of which the listing shows several generations: those that count.
@@ -247,6 +251,11 @@ impl ArenaStore {
         if is_missing(&error) {
             // So that the arenas are not listed again for each chunk of one that is gone.
             self.learn(ArenaName { generation: 0, ..tried });
+            if may_exist {
+                let mut known = lock(&self.known);
+                let patience = known.patience.entry(tried.id).or_insert(LISTING_LIFETIME);
+                *patience = (*patience * 2).min(LISTING_LIFETIME_MAX);
+            }
             self.drop_opened(tried.id);
         }
         Err(error)
@@ -256,7 +265,8 @@ impl ArenaStore {
     fn may_be_listed(&self, name: ArenaName) -> bool {
         let known = lock(&self.known);
         let listed = known.listed.as_ref().map_or(&[][..], |listed| listed.generations(name.id));
-        let is_old = known.since.as_ref().is_some_and(|since| since.elapsed() > LISTING_LIFETIME);
+        let patience = known.patience.get(&name.id).copied().unwrap_or(LISTING_LIFETIME);
+        let is_old = known.since.as_ref().is_some_and(|since| since.elapsed() > patience);
         listed.iter().any(|arena| arena.name == name) || (listed.is_empty() && is_old)
     }
 
