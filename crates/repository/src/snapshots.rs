@@ -1,6 +1,6 @@
 //! Listing snapshots, their order, and finding the one that a person means.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use strongroom_backend::{both, each_read_ahead};
 use strongroom_base::{Monitor, SnapshotId, Timestamp};
@@ -331,10 +331,26 @@ fn keep_one_domain(snapshots: &mut Vec<&Snapshot>, text: &str) -> Result<(), Rep
     Ok(())
 }
 
-/// When snapshots were made, which come in the order in which they were made. Most clocks were right: of as many
-/// as possible that ascend, their own times; of each other one the time of the last of these before it, as it
-/// was made after that.
+/// When snapshots were made, which come in the order in which they were made.
 fn times_by_order(snapshots: &[&Snapshot]) -> Vec<Timestamp> {
+    // Each machine has a clock of its own.
+    let mut of_machine: BTreeMap<(&str, &str), Vec<usize>> = BTreeMap::new();
+    for (place, snapshot) in snapshots.iter().enumerate() {
+        of_machine.entry((&snapshot.domain, &snapshot.host)).or_default().push(place);
+    }
+    let mut times: Vec<Timestamp> = snapshots.iter().map(|snapshot| snapshot.started).collect();
+    for places in of_machine.into_values() {
+        let own: Vec<&Snapshot> = places.iter().map(|place| snapshots[*place]).collect();
+        for (place, time) in places.into_iter().zip(times_by_one_clock(&own)) {
+            times[place] = time;
+        }
+    }
+    times
+}
+
+/// The same of one machine. Its clock was right most of the time: of as many as possible that ascend, their own
+/// times; of each other one the time of the last of these before it, as it was made after that.
+fn times_by_one_clock(snapshots: &[&Snapshot]) -> Vec<Timestamp> {
     // A longest ascending part: for each length the place of the last of one that ends earliest.
     let mut lasts: Vec<usize> = Vec::new();
     let mut before: Vec<Option<usize>> = Vec::with_capacity(snapshots.len());
