@@ -358,7 +358,9 @@ impl LibvirtMachine {
             // Who froze the guest has it go on.
             Err(error) if error.says(&ALREADY_FROZEN) => (AgentError::AlreadyFrozen, true),
             Err(error) => {
-                let is_impossible = error.says(&thawing::NO_AGENT) || error.says(&NOT_ASKED);
+                let is_impossible = error.says(&thawing::NO_AGENT)
+                    || error.says(&thawing::CANNOT_FREEZE)
+                    || error.says(&NOT_ASKED);
                 (agent_error("domfsfreeze", error, limit), is_impossible)
             }
         };

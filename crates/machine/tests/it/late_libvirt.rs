@@ -28,6 +28,7 @@ backup-begin) say_no "there is no room" ;;
 backup-dumpxml) say_no "no domain backup job" ;;
 domfsfreeze)
     [ -e absent ] && say_no "QEMU guest agent is not connected"
+    [ -e unable ] && say_no "The command guest-fsfreeze-freeze has not been found"
     touch freezing
     # libvirt goes on when its client is gone.
     (sleep 5; mv freezing frozen) > /dev/null 2>&1 &
@@ -36,6 +37,7 @@ domfsfreeze)
     ;;
 domfsthaw)
     [ -e absent ] && say_no "QEMU guest agent is not connected"
+    [ -e unable ] && say_no "The command guest-fsfreeze-freeze has not been found"
     [ -e freezing ] && say_no "Timed out during operation: cannot acquire state change lock"
     [ -e frozen ] && mv frozen thawed
     echo "Thawed 1 filesystem(s)"
@@ -88,10 +90,15 @@ fn kept_1_7_a_guest_of_libvirt_that_freezes_late_goes_on() {
 }
 
 #[test]
-fn an_agent_that_is_not_connected_is_not_waited_for() {
-    for (more, why) in [(&[][..], "there is no room"), (&["required"], "not connected")] {
+fn an_agent_that_cannot_freeze_is_not_waited_for() {
+    for (how, more, why) in [
+        ("absent", &[][..], "there is no room"),
+        ("absent", &["required"], "not connected"),
+        ("unable", &[], "there is no room"),
+        ("unable", &["required"], "has not been found"),
+    ] {
         let begun = Stopwatch::start();
-        let (_folder, said) = night("absent", more);
+        let (_folder, said) = night(how, more);
         assert!(said.contains(why) && !said.contains("after:"), "{more:?}: {said}");
         assert!(begun.elapsed() < Duration::from_secs(20), "{more:?}: {:?}", begun.elapsed());
     }

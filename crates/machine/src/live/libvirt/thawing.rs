@@ -21,6 +21,8 @@ const PAUSE: Duration = Duration::from_secs(2);
 const TICK: Duration = Duration::from_millis(50);
 /// What libvirt says of a machine without the channel of an agent: nothing ever freezes it.
 pub const NO_AGENT: [&str; 1] = ["agent is not configured"];
+/// What it says if the agent knows no command for it, and so has frozen nothing either.
+pub const CANNOT_FREEZE: [&str; 2] = ["has not been found", "not currently supported"];
 
 /// The thread.
 pub struct Thawing {
@@ -66,7 +68,11 @@ impl Thawing {
 pub fn thaw(connection: &Connection) -> Result<bool, MachineError> {
     match connection.ask(&["domfsthaw"], LIMIT) {
         Ok(said) => Ok(first_number(&said).is_some_and(|count| count > 0)),
-        Err(error) if error.says(&NO_AGENT) || error.says(&NO_MACHINE) => Ok(false),
+        Err(error)
+            if error.says(&NO_AGENT) || error.says(&CANNOT_FREEZE) || error.says(&NO_MACHINE) =>
+        {
+            Ok(false)
+        }
         Err(error) => {
             let error = match error {
                 VirshError::Slow { .. } => AgentError::Unanswered {
