@@ -285,9 +285,9 @@ impl Night<'_> {
         let ended = std::env::current_exe().and_then(|program| {
             let mut command = Command::new(program);
             command.arg("--profile").arg(&self.profile).arg("--config").arg(&self.config);
-            for name in &self.variables {
-                command.env_remove(name);
-            }
+            // A step finds them itself; what it needs to read the profile, such as HOME, it inherits.
+            let own = self.variables.iter().filter(|name| name.starts_with("STRONGROOM_"));
+            own.for_each(|name| drop(command.env_remove(name)));
             command.args(&self.typed).env(STEP_VARIABLE, step);
             self.hand_over(step, progress, &mut command)?;
             let reader = self.listen(step, &mut command);

@@ -31,7 +31,11 @@ pub fn remember_replica(place: &Place, of: &Place) {
 
 /// The places of the replicas of a repository.
 pub fn replicas_of(repository: &Place) -> Vec<Place> {
-    let is_one = |(_, of): &(Place, Option<Vec<u8>>)| of.is_some() && *of == whole(repository);
+    let is_one = |(_, of): &(Place, Option<Vec<u8>>)| {
+        let of =
+            of.as_deref().map(without_end).and_then(|of| Place::parse(OsStr::from_bytes(of)).ok());
+        of.is_some_and(|of| is_same(&of, repository))
+    };
     read_all().into_iter().filter(is_one).map(|(place, _)| place).collect()
 }
 
@@ -74,12 +78,24 @@ fn write(place: &Place, replica_of: Option<&Place>) {
 
 /// Whether a place is remembered.
 pub fn is_remembered(place: &Place) -> bool {
-    file_of(place).is_some_and(|file| file.exists())
+    let Some(whole) = whole(place) else { return false };
+    // Older programs took a slash at its end for a part of it.
+    let names = [whole.clone(), [&whole[..], b"/"].concat()];
+    names.iter().filter_map(|name| file_named(name)).any(|file| file.exists())
 }
 
 fn file_of(place: &Place) -> Option<PathBuf> {
-    let hash = blake3::hash(&whole(place)?).to_hex();
+    file_named(&whole(place)?)
+}
+
+fn file_named(whole: &[u8]) -> Option<PathBuf> {
+    let hash = blake3::hash(whole).to_hex();
     Some(state_folder()?.join(FOLDER).join(&hash[..32]))
+}
+
+/// A line without what ends it.
+fn without_end(line: &[u8]) -> &[u8] {
+    line.strip_suffix(b"\n").unwrap_or(line)
 }
 
 /// Whether two names are of one place.
