@@ -84,6 +84,9 @@ fn has_uberblock(volume: &dyn ReadAt) -> Result<bool> {
     const SLOT: usize = 1 << 10;
     const MAGIC: u64 = 0x00ba_b10c;
     let bytes = volume.size().saturating_sub(RING).min(RING);
+    if bytes == 0 {
+        return Ok(false);
+    }
     let ring = read_vec(volume, RING, bytes as usize)?;
     let mut slots = ring.chunks(SLOT).map(|slot| le64(slot, 0));
     Ok(slots.any(|magic| magic == MAGIC || magic.swap_bytes() == MAGIC))

@@ -354,7 +354,7 @@ fn what_may_not_even_be_looked_at_is_known_by_its_name() {
         let server = FaultyHttp::start(Some(gateway.server.address), move |asked| {
             let is_object = asked.target.contains("/arenas/");
             match asked.method.as_str() {
-                "PUT" if is_object && puts.fetch_add(1, Ordering::Relaxed) % 3 == 0 => {
+                "PUT" if is_object && puts.fetch_add(1, Ordering::Relaxed).is_multiple_of(3) => {
                     match is_first_stored {
                         true => HttpFault::Unanswered,
                         false => HttpFault::Instead(500, Vec::new(), String::new()),
