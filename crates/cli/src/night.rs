@@ -286,8 +286,9 @@ impl Night<'_> {
             let mut command = Command::new(program);
             command.arg("--profile").arg(&self.profile).arg("--config").arg(&self.config);
             // A step finds them itself; what it needs to read the profile, such as HOME, it inherits.
-            let own = self.variables.iter().filter(|name| name.starts_with("STRONGROOM_"));
-            own.for_each(|name| drop(command.env_remove(name)));
+            for name in self.variables.iter().filter(|name| name.starts_with("STRONGROOM_")) {
+                command.env_remove(name);
+            }
             command.args(&self.typed).env(STEP_VARIABLE, step);
             self.hand_over(step, progress, &mut command)?;
             let reader = self.listen(step, &mut command);
