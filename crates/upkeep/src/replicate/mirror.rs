@@ -19,7 +19,9 @@ use strongroom_base::{ArenaId, Cancel, Monitor, Problem, Progress, Severity, Sna
 use strongroom_repository::objects::{
     COLLECTIONS_FOLDER, FORGOTTEN_FOLDER, REMARKS_FOLDER, SESSIONS_FOLDER, SNAPSHOTS_FOLDER,
 };
-use strongroom_repository::{Collections, Repository, RepositoryError, SlotSets, Wishes};
+use strongroom_repository::{
+    Collections, OpenCollection, Repository, RepositoryError, SlotSets, Wishes, snapshot_object,
+};
 
 use super::plan::{ended, forks, list, refuse_another};
 use super::send::{Sent, Way};
@@ -179,15 +181,25 @@ fn reckoned(
             return Err(error);
         };
         let (needed_by, arena) = (snapshot.short(), at.arena);
-        if is_lost_here(&Collections::read(repository)?, snapshot, arena) {
+        let goes =
+            |info: &ObjectInfo| ArenaName::of(&info.name).is_some_and(|name| name.id == arena);
+        let collections = Collections::read(repository)?;
+        if remove.iter().any(goes) && is_going(repository, &collections, snapshot)? {
+            remove.retain(|info| !goes(info));
+            let message = format!(
+                "arena {arena} stays there until the open collection has ended, as snapshot {needed_by} does, \
+                 which needs it: the next prune ends it"
+            );
+            monitor.problem(Problem { severity: Severity::Note, path: None, message: &message });
+            continue;
+        }
+        if is_lost_here(&collections, snapshot, arena) {
             let what = format!(
                 "the repository lacks what snapshot {needed_by} needs of arena {arena}; \
                  `strongroom repair --from` this replica brings it back",
             );
             return Err(RepositoryError::NotMirrored { place: place.describe(), what });
         }
-        let goes =
-            |info: &ObjectInfo| ArenaName::of(&info.name).is_some_and(|name| name.id == arena);
         let Some(other) = doubtful.filter(|_| remove.iter().any(goes)) else { return Err(error) };
         remove.retain(|info| !goes(info));
         let message = format!(
@@ -197,6 +209,26 @@ fn reckoned(
         monitor.problem(Problem { severity: Severity::Note, path: None, message: &message });
     }
     Ok(remove)
+}
+
+/// Whether a snapshot is gone from the repository by a verdict that is still being carried out: it stays in a
+/// replica until that has ended.
+fn is_going(
+    repository: &Repository,
+    collections: &Collections,
+    snapshot: SnapshotId,
+) -> Result<bool, RepositoryError> {
+    let open = collections.open.as_ref().filter(|open| open.decided);
+    let is_taken = |open: &OpenCollection| {
+        open.selection.snapshots.iter().any(|forgotten| forgotten.id == snapshot)
+    };
+    if !open.is_some_and(is_taken) {
+        return Ok(false);
+    }
+    match repository.backend().size(&snapshot_object(snapshot)) {
+        Err(error) if error.is_not_found() => Ok(true),
+        other => Ok(other.map(|_| false)?),
+    }
 }
 
 /// Whether what a snapshot needs of an arena is lost in the repository, which is no reason to remove it from
