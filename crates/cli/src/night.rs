@@ -88,7 +88,7 @@ pub struct Night<'a> {
     pub variables: Vec<String>,
     /// The steps, in their order.
     pub steps: Vec<&'static str>,
-    /// Those of them for which the profile names another repository than a variable.
+    /// Steps for which the profile names another repository than a variable.
     pub steps_elsewhere: Vec<&'static str>,
     /// Whether the rules of its `forget` are for the snapshots alone that its backup makes.
     pub rules_are_for_own: bool,

@@ -48,7 +48,7 @@ pub enum Finding {
         disk: usize,
         /// The partition.
         name: String,
-        /// What it belongs to.
+        /// The manager that it belongs to.
         manager: &'static str,
     },
     /// The chain of logical partitions is damaged, circular or too long. Those before are used.

@@ -26,7 +26,7 @@ const NAME_BYTES_MAX: usize = 127;
 struct Device {
     place: Place,
     bytes: u64,
-    /// It need not be in use: there is another with the same UUID, its partition may be one that no
+    /// Whether it need not be in use: there is another with the same UUID, its partition may be one that no
     /// longer counts or shares bytes with another, or something else owns it too. Then the text of its
     /// group can be an old one as well.
     is_doubtful: bool,
@@ -89,7 +89,7 @@ pub(crate) fn volumes(
 /// Names of volumes, which become names of folders: each of them once.
 #[derive(Default)]
 struct Names {
-    /// Those that are taken, and the number by which the next volume of that name is tried.
+    /// Names that are taken, and the number by which the next volume of that name is tried.
     next: BTreeMap<String, u64>,
 }
 

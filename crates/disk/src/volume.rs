@@ -21,8 +21,8 @@ pub struct Volume {
     /// Where its bytes are, in order and without gaps.
     pub runs: Vec<Run>,
     /// Something else may need what it calls free: it shares bytes with another volume, it is the
-    /// origin of a snapshot, it belongs to a volume manager, volumes are in it, its table may be one that no longer counts, or there
-    /// are two copies of a physical volume that it may be on.
+    /// origin of a snapshot, it belongs to a volume manager, volumes are in it, its table may be one
+    /// that no longer counts, or a physical volume that it may be on is doubtful.
     pub is_shared: bool,
 }
 

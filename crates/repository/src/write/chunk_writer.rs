@@ -288,7 +288,7 @@ impl<'r> ChunkWriter<'r> {
     }
 
     /// Whether a chunk in this place may be named in the snapshot. Metadata must be readable for
-    /// the next backup: it may be of another machine of the domain, or where the place does not give it.
+    /// the next backup: it may be of another machine of the domain, and the place need not give it.
     pub(super) fn is_usable(&self, location: Location) -> bool {
         let is_readable = ArenaContent::of(location.arena) == ArenaContent::Data
             || (self.can_read(location.arena) && !self.reader.has_failed(location));

@@ -226,7 +226,7 @@ pub fn run(
     Ok(worst.map_or(exit, Found::exit).into())
 }
 
-/// What was not started says nothing of its snapshot.
+/// Whether a machine was started. One that was not says nothing of its snapshot.
 fn is_tried(found: &Found) -> bool {
     found.verdict != DrillVerdict::Incomplete
 }
