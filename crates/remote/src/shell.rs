@@ -4,6 +4,7 @@
 //! It asks no questions: who needs a passphrase for a key uses an agent.
 
 use std::io::{self, Read, Write};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -75,6 +76,9 @@ impl Shell {
         };
         let pipe = Stdio::piped;
         command.stdin(pipe()).stdout(pipe()).stderr(pipe());
+        // A request to stop that is meant for us, such as Ctrl-C, does not reach it: a backup has yet to
+        // store what it read. It ends when its input does.
+        command.process_group(0);
         let mut child = command.spawn().map_err(|error| Failure::Refused {
             refusal: Refusal::Other,
             answer: format!("cannot start {program}: {error}"),
