@@ -14,7 +14,9 @@ use strongroom_base::units::{bytes_text, counted, duration_text};
 use strongroom_base::{Cancel, Severity, SnapshotId};
 use strongroom_catalog::{Origin, Snapshot};
 use strongroom_engine::{AsMade, BackupOptions, BackupOutcome, EngineError, backup};
-use strongroom_repository::{PackOptions, Repository, RepositoryError, list_snapshots};
+use strongroom_repository::{
+    PackOptions, Repository, RepositoryError, SnapshotList, list_snapshots,
+};
 use strongroom_source::{ForeignRoot, SourceOptions};
 
 use crate::context::Context;
@@ -234,13 +236,18 @@ impl Here {
     }
 }
 
-/// Which snapshots of other programs are here, and as what. One that lacks files and was forgotten
-/// is imported again, so it does not count.
+/// Which snapshots of other programs are here, and as what.
 fn known_origins(repository: &Repository) -> Result<HashMap<Origin, Here>, CliError> {
-    let list = list_snapshots(repository)?;
+    Ok(origins_in(list_snapshots(repository)?, repository.secret.domain_name()))
+}
+
+/// The same of a list. One that lacks files and was forgotten is imported again, so it does not count.
+/// Nor does what a machine says that may only store: it could keep from being imported what is not here.
+fn origins_in(list: SnapshotList, own_domain: &str) -> HashMap<Origin, Here> {
+    let is_trusted = |one: &Snapshot| one.domain.is_empty() || one.domain == own_domain;
     let forgotten = list.forgotten.into_iter().filter(|snapshot| snapshot.stats.problems == 0);
-    let all = forgotten.chain(list.snapshots);
-    Ok(all.filter_map(|snapshot| Some((snapshot.origin.clone()?, Here::of(&snapshot)))).collect())
+    let all = forgotten.chain(list.snapshots).filter(is_trusted);
+    all.filter_map(|snapshot| Some((snapshot.origin.clone()?, Here::of(&snapshot)))).collect()
 }
 
 /// Says why a snapshot is not imported. Fails if there is no other to go on with.
@@ -334,8 +341,9 @@ fn import(
         let words = mount.last_words();
         let why = words.lines().rev().find(|line| !line.is_empty());
         let why = why.map(|line| format!(": {line}")).unwrap_or_default();
-        let message = format!("the mount of {} ended while it was read{why}", snapshot.name);
-        return Err(CliError::new(Exit::Failed, message, AGAIN).into());
+        // Borg's ends at the first chunk that is damaged.
+        let message = format!("its mount ended while it was read{why}");
+        return Err(Failure::OfSnapshot(CliError::new(Exit::Failed, message, AGAIN)));
     }
     match outcome {
         Ok(outcome) if outcome.committed => Ok(outcome),
@@ -465,4 +473,38 @@ fn summarise(
         return Ok(Exit::Incomplete.into());
     }
     Ok(Exit::Done.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who may only store could say of anything that it is here.
+    #[test]
+    fn only_imports_of_those_who_may_read_count() {
+        let origin = |snapshot: &str| Origin {
+            program: "restic".to_owned(),
+            repository: "r".to_owned(),
+            snapshot: snapshot.to_owned(),
+        };
+        let snapshot = |number: u8, domain: &str, snapshot: &str| Snapshot {
+            domain: domain.to_owned(),
+            origin: Some(origin(snapshot)),
+            ..Snapshot::empty(SnapshotId([number; 16]))
+        };
+        let list = || SnapshotList {
+            snapshots: vec![snapshot(1, "", "a"), snapshot(2, "thief", "b")],
+            forgotten: vec![snapshot(3, "thief", "c"), snapshot(4, "reader", "d")],
+            ..SnapshotList::default()
+        };
+        let known = |own: &str| {
+            let origins = origins_in(list(), own);
+            let mut known: Vec<String> =
+                origins.into_keys().map(|origin| origin.snapshot).collect();
+            known.sort();
+            known.concat()
+        };
+        assert_eq!(known(""), "a");
+        assert_eq!(known("reader"), "ad");
+    }
 }

@@ -5,15 +5,34 @@ const VERSION: u32 = 2;
 /// The id of an entry that names no user and no group.
 const NO_ID: u32 = u32::MAX;
 
-/// The value of `system.posix_acl_access` or `system.posix_acl_default`. None if the list has no
-/// more than the mode says, or cannot be understood.
-pub fn attribute(text: &str) -> Result<Option<Vec<u8>>, String> {
+/// Which of its two lists a file has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum List {
+    /// Who may use it.
+    Access,
+    /// What is made in a directory begins with this.
+    Default,
+}
+
+impl List {
+    /// The attribute that holds it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Access => "system.posix_acl_access",
+            Self::Default => "system.posix_acl_default",
+        }
+    }
+}
+
+/// The value of a list's attribute. None if it is empty, or one of access that has no more than the
+/// mode says.
+pub fn attribute(list: List, text: &str) -> Result<Option<Vec<u8>>, String> {
     let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
     let entries = lines.filter(|line| !line.is_empty()).map(entry);
     let mut entries = entries.collect::<Result<Vec<_>, _>>()?;
     // In the order that the kernel demands.
     entries.sort_unstable();
-    if entries.len() <= 3 {
+    if entries.is_empty() || (list == List::Access && entries.len() <= 3) {
         return Ok(None);
     }
     let mut value = VERSION.to_le_bytes().to_vec();
@@ -65,17 +84,22 @@ mod tests {
         let value = "0200000001000700ffffffff02000400d204000004000500ffffffff10000500ffffffff\
                      20000500ffffffff";
         let hex = |bytes: Vec<u8>| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let attribute = |text| attribute(List::Access, text);
         let made: String = attribute(text).unwrap().map(hex).unwrap();
         assert_eq!(made, value);
         let shuffled = "other::r-x\nmask::r-x\nuser:1234:r-- # a comment\ngroup::r-x\nuser::rwx\n";
         assert_eq!(attribute(shuffled), attribute(text));
-        assert_eq!(attribute("user::rwx\ngroup::r-x\nother::---"), Ok(None));
+        let base = "user::rwx\ngroup::r-x\nother::---";
+        assert_eq!(attribute(base), Ok(None));
+        // No mode says this of what is made in a directory.
+        let made: String = super::attribute(List::Default, base).unwrap().map(hex).unwrap();
+        assert_eq!(made, "0200000001000700ffffffff04000500ffffffff20000000ffffffff");
     }
 
     #[test]
     fn what_is_no_list_is_an_error() {
         for text in ["user", "user:x:rwx", "user::rw", "user::abc", "owner::rwx", "mask:1:rwx"] {
-            assert!(attribute(text).is_err(), "{text}");
+            assert!(attribute(List::Default, text).is_err(), "{text}");
         }
     }
 }

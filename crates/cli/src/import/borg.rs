@@ -14,10 +14,11 @@ use strongroom_catalog::Xattr;
 use strongroom_engine::ChangedFiles;
 use strongroom_source::{Correction, Corrections};
 
+use super::acl::{self, List};
 use super::names::Owners;
 use super::program::{Kind, Program};
 use super::shown::Mount;
-use super::{Failure, Foreign, Listing, Shown, acl, json, time, unclear};
+use super::{Failure, Foreign, Listing, Shown, json, time, unclear};
 use crate::exit::{CliError, Exit};
 
 /// If an archive has more separate trees than this, it counts as one of `/`.
@@ -73,6 +74,8 @@ struct Item {
     chunks_healthy: Option<Value>,
     /// Of a further name of a file: its first.
     source: Option<String>,
+    /// Which part of a file it is, of one that was stored in parts: the whole is an item, too.
+    part: Option<u64>,
 }
 
 /// What an archive says.
@@ -204,10 +207,13 @@ impl Listed {
 
 impl Dumped {
     fn add(&mut self, item: Item, hashers: &[RandomState; 2]) {
+        if item.part.is_some() {
+            // Its mount does not show it.
+            return;
+        }
         let path = absolute(&item.path);
         let kind = item.mode & 0o170_000;
         let is_file = kind == 0o100_000;
-        self.files += u64::from(kind != 0o040_000);
         if is_file {
             let of_source = item.source.as_ref().map(|source| absolute(source));
             let content = match &of_source {
@@ -216,16 +222,19 @@ impl Dumped {
                 Some(source) => self.contents.get(source).copied().flatten(),
                 None => Some(hashers.each_ref().map(|hasher| hasher.hash_one(&item.chunks))),
             };
-            self.contents.insert(path.clone(), content);
+            // A path that is listed twice is shown once.
+            self.files += u64::from(self.contents.insert(path.clone(), content).is_none());
+        } else {
+            self.files += u64::from(kind != 0o040_000);
         }
         let (user, group) = (item.user.as_deref(), item.group.as_deref());
         self.owners.add((item.uid, user), (item.gid, group));
-        let lists = [("access", item.acl_access), ("default", item.acl_default)];
-        for (kind, text) in lists {
+        let lists = [(List::Access, item.acl_access), (List::Default, item.acl_default)];
+        for (list, text) in lists {
             let Some(text) = text else { continue };
-            match acl::attribute(&text) {
+            match acl::attribute(list, &text) {
                 Ok(Some(value)) => {
-                    let name = format!("system.posix_acl_{kind}").into_bytes();
+                    let name = list.name().as_bytes().to_vec();
                     let known = self.corrections.entry(path.clone()).or_default();
                     known.xattrs.push(Xattr { name, value });
                 }
@@ -411,6 +420,26 @@ mod tests {
             let is_changed = |name: &char| found.contains(Path::new(&format!("/{name}")));
             assert_eq!("abcd".chars().filter(is_changed).collect::<String>(), changed);
         }
+    }
+
+    /// A first backup that takes hours leaves parts of its files in the archive, which its mount does
+    /// not show.
+    #[test]
+    fn parts_of_files_and_second_mentions_count_for_nothing() {
+        let mut dumped = Dumped::default();
+        for (path, more) in [
+            ("t/big.borg_part_1", r#","part":1"#),
+            ("t/big.borg_part_2", r#","part":2"#),
+            ("t/big", ""),
+            ("t/big", ""),
+            ("u/big.borg_part_1", r#","part":1"#),
+        ] {
+            let text = format!(r#"{{"path":"{path}","mode":33188,"chunks":[["x",3,46]]{more}}}"#);
+            dumped.add(json::read(text.as_bytes()).unwrap(), &Default::default());
+        }
+        assert_eq!(dumped.files, 1);
+        assert_eq!(dumped.contents.keys().collect::<Vec<_>>(), [b"/t/big"]);
+        assert_eq!(dumped.paths(), [b"/t/big".to_vec()]);
     }
 
     #[test]

@@ -190,6 +190,30 @@ fn a_snapshot_that_cannot_be_read_does_not_stop_the_others() {
     assert_eq!(theirs.snapshots().len(), 3);
 }
 
+/// Borg's mount ends at the first damaged chunk.
+#[test]
+fn a_damaged_archive_of_borg_does_not_stop_the_others() {
+    let Some(theirs) = Theirs::new("borg") else { return };
+    let tree = theirs.world.tree();
+    std::fs::create_dir(&tree).unwrap();
+    for number in 0..3 {
+        let before = files_below(&theirs.world.path("theirs/data"));
+        std::fs::write(tree.join("file"), noise(number, 300_000)).unwrap();
+        theirs.store(number as usize);
+        if number == 1 {
+            let segment = new_packs(&theirs, &before).pop().unwrap();
+            let mut bytes = std::fs::read(&segment).unwrap();
+            bytes[150_000] ^= 1;
+            std::fs::write(segment, bytes).unwrap();
+        }
+    }
+    let run = theirs.import(&[]).exits(3);
+    follows_the_schema(&run);
+    let summary = run.summary();
+    let counts = (&summary["imported"], &summary["unreadable"]);
+    assert_eq!(counts, (&2.into(), &1.into()), "{}", run.out);
+}
+
 #[test]
 fn a_key_that_may_only_store_is_refused_before_anything_is_read() {
     let Some(theirs) = few("restic", 1) else { return };
