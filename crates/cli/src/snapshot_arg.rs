@@ -261,12 +261,35 @@ pub fn find_all(
     names.iter().map(find).collect()
 }
 
+/// The same for a command that changes what becomes of them.
+pub fn find_surely(
+    names: &[OsString],
+    narrowing: &NarrowingArgs,
+    list: &SnapshotList,
+) -> Result<Vec<SnapshotId>, CliError> {
+    check_sure(names, list)?;
+    find_all(names, narrowing, &list.snapshots)
+}
+
+/// Fails if a name such as `latest` may mean a snapshot that cannot be read: what is meant for it would
+/// be done to the one before it.
+fn check_sure(names: &[OsString], list: &SnapshotList) -> Result<(), CliError> {
+    let unread = list.unreadable.iter().chain(&list.newer).map(|(id, _)| *id).next();
+    let unsure = names.iter().find(|name| SnapshotArg::from((*name).clone()).is_relative());
+    let (Some(unread), Some(name)) = (unread, unsure) else { return Ok(()) };
+    let (unread, name) = (unread.short(), printable(Path::new(name)));
+    let message = format!("{name} may mean snapshot {unread}, which cannot be read");
+    let hint = "write the id of the one that you mean: `strongroom snapshots` lists them";
+    Err(CliError::new(Exit::Failed, message, hint))
+}
+
 /// The snapshots that these names mean; if none of the others has a name, one that is forgotten.
 pub fn find_also_forgotten(
     names: &[OsString],
     narrowing: &NarrowingArgs,
     list: &SnapshotList,
 ) -> Result<Vec<Snapshot>, CliError> {
+    check_sure(names, list)?;
     let find = |name: &OsString| {
         let name = whole(name)?;
         let found = name.find_among(&list.snapshots, narrowing);

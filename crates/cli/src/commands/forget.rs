@@ -23,7 +23,7 @@ use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
 use crate::paint::output_has_colours;
-use crate::snapshot_arg::{NarrowingArgs, SHORTEST_ID, find_all, find_also_forgotten};
+use crate::snapshot_arg::{NarrowingArgs, SHORTEST_ID, find_all, find_also_forgotten, find_surely};
 use crate::spans;
 use crate::terminal::{printable_bytes, printable_text, table};
 
@@ -322,7 +322,7 @@ fn accept_named(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let list = list_snapshots(&repository)?;
     let ids: Vec<SnapshotId> = match args.snapshots.is_empty() {
         true => wanted(args, &list).iter().map(|snapshot| snapshot.id).collect(),
-        false => find_all(&args.snapshots, &args.narrowing, &list.snapshots)?,
+        false => find_surely(&args.snapshots, &args.narrowing, &list)?,
     };
     if !args.dry_run {
         accept(&repository, &list, &ids)?;
@@ -410,7 +410,7 @@ fn named_ones<'s>(
     let (lost, names): (Vec<_>, Vec<_>) =
         args.snapshots.iter().cloned().partition(|name| out_of_use(name, list).is_some());
     let (removed, names) = removed_ones(context, repository, names, list)?;
-    let ids = find_all(&names, &args.narrowing, &list.snapshots)?;
+    let ids = find_surely(&names, &args.narrowing, list)?;
     let snapshots = list.snapshots.iter().filter(|snapshot| ids.contains(&snapshot.id));
     let judged: Vec<Judged<'s>> = snapshots.map(Judged::new).collect();
     for Judged { snapshot, .. } in &judged {

@@ -12,7 +12,7 @@ use serde_json::json;
 use strongroom_base::entropy::random_array;
 use strongroom_base::units::counted;
 use strongroom_base::{OsEntropy, Severity, SlotId, SnapshotId};
-use strongroom_catalog::Snapshot;
+use strongroom_catalog::{Snapshot, sort_oldest_first};
 use strongroom_repository::keys::{Access, generate_passphrase, is_domain_name};
 use strongroom_repository::{Endings, Repository, RepositoryError, list_snapshots};
 use strongroom_upkeep::{
@@ -228,8 +228,10 @@ fn domain_that_stays_open(
 fn end_domain(context: &Context, args: &EndArgs) -> Result<(), CliError> {
     let repository = context.open()?;
     let list = list_snapshots(&repository)?;
-    let of_domain: Vec<Snapshot> =
+    let mut of_domain: Vec<Snapshot> =
         list.all().filter(|snapshot| snapshot.domain == args.domain).cloned().collect();
+    // Those that are forgotten or late are listed behind the others, and `latest` is the last.
+    sort_oldest_first(&mut of_domain);
     let find = |name: OsString| -> Result<SnapshotId, CliError> {
         Ok(SnapshotArg::from(name).find_in(&of_domain)?.id)
     };

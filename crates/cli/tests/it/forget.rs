@@ -227,8 +227,13 @@ fn a_suspicious_snapshot_is_named_and_stops_the_rules() {
 fn what_cannot_be_read_can_be_forgotten() {
     let (world, _) = five_versions(4);
     let name = "ffeeddccbbaa99887766554433221100";
+    let first = ids(&world).remove(0);
     fs::write(world.repository().join("snapshots").join(name), "rubbish").unwrap();
-    world.say("forget latest~4").exits(0);
+    // The one before it is not the one that is meant.
+    for words in ["forget latest", "hold latest --reason r", "label latest --add l"] {
+        world.say(words).exits(1).warns("may mean snapshot ffeeddcc").warns("write the id");
+    }
+    world.say(&format!("forget {first}")).exits(0);
     world.say("prune").exits(4).warns("ffeeddcc").warns("Forget only what no repair");
     assert_eq!(ids_of(&world, 4).len(), 4);
     world.say("forget ffeeddcc").exits(0).says("1 snapshot forgotten");
