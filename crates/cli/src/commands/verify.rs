@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use serde_json::json;
 use strongroom_backend::{BackendError, ObjectName, Refusal, Withheld};
-use strongroom_base::SnapshotId;
 use strongroom_base::units::{bytes_text, count_text, counted, duration_text};
+use strongroom_base::{Severity, SnapshotId};
 use strongroom_repository::RepositoryError;
 use strongroom_upkeep::{
     Affected, LostSnapshot, Unrecognised, VerifyDepth, VerifyOutcome, verify, verify_objects, vouch,
@@ -89,20 +89,27 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         let monitor = context.terminal.monitor(Words::objects("checked"));
         let outcome = verify(&repository, depth, &monitor, &context.cancel);
         if let (Ok(outcome), false) = (&outcome, args.no_vouch) {
+            // What was found is said in any case.
             match vouch(&repository, outcome) {
                 Ok(count) => vouched = count,
-                Err(error) if may_not_store(&error) => not_vouched = Some(error),
-                Err(error) => return Err(error.into()),
+                Err(error) => not_vouched = Some(error),
             }
         }
         (monitor, outcome)
     };
     monitor.finish();
     let outcome = outcome?;
+    let mut exit = Exit::Done;
     if let Some(error) = not_vouched {
-        context.terminal.note(format!(
+        let text = format!(
             "arenas of put-only keys are right, and no voucher says so: {error}; --no-vouch tries none"
-        ));
+        );
+        if may_not_store(&error) {
+            context.terminal.note(text);
+        } else {
+            context.terminal.problem(Severity::Warning, &text);
+            exit = Exit::Incomplete;
+        }
     }
     let summary = summary_json(&outcome, vouched, monitor.elapsed().as_secs_f64());
     context.terminal.json(&summary)?;
@@ -152,7 +159,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     }
     if outcome.is_sound() {
         context.terminal.styled_line(Style::Good, "no damage was found")?;
-        return Ok(Exit::Done.into());
+        return Ok(exit.into());
     }
     if outcome.faults.is_empty() && outcome.affected.is_empty() {
         return Ok(Exit::Damaged.into());

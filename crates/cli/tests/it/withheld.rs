@@ -207,3 +207,20 @@ fn kept_p_w2_what_a_run_may_not_read_is_named_and_not_called_damaged() {
     }
     users.say("prune --later --max-unused 0").exits(0).says("removed 1 snapshot");
 }
+
+/// Vouchers cannot be written where the disk is read-only, or full, or another user's.
+#[test]
+fn what_verify_found_is_said_though_no_voucher_can_be_written() {
+    let Some(users) = Users::new() else { return };
+    let key = users.0.path("laptop.key").display().to_string();
+    users.say(&format!("key generate {key}")).exits(0);
+    users.say(&format!("key add --put-only --domain laptop --new-password-file {key}")).exits(0);
+    let tree = users.0.tree().display().to_string();
+    users.say(&format!("backup --password-file {key} {tree}")).exits(0);
+    let _ = fs::create_dir(users.0.repository().join("vouchers"));
+    users.take("vouchers", 0o755);
+    let run = users.say("verify --data").exits(3).warns("no voucher says so");
+    run.says("no damage was found");
+    users.give("vouchers");
+    users.say("verify --data").exits(0).says("vouched for");
+}
