@@ -106,6 +106,11 @@ pub struct ReplicaArgs {
 }
 
 impl ReplicaArgs {
+    /// Whether they are those of the command line.
+    fn are_typed(&self) -> bool {
+        !self.replicas.is_empty()
+    }
+
     /// Those of the command line, or else of the environment.
     fn places(&self) -> Vec<OsString> {
         if !self.replicas.is_empty() {
@@ -369,6 +374,18 @@ impl Context {
     pub fn open_to_read(&self, replicas: &ReplicaArgs) -> Result<Repository, CliError> {
         let places = replicas.places();
         if places.is_empty() {
+            return self.open();
+        }
+        if self.args.as_of.is_some() {
+            // They are as they are now: what they have would pass for what was.
+            if replicas.are_typed() {
+                let message =
+                    "--as-of shows what the repository was, and replicas are as they are now";
+                let hint =
+                    "leave out --replica; or name the replica with --repo, if it keeps versions";
+                return Err(CliError::new(Exit::Usage, message, hint));
+            }
+            self.terminal.note("replicas are not used: they are as they are now");
             return self.open();
         }
         let mut found = Vec::new();

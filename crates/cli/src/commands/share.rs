@@ -9,6 +9,8 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use strongroom_base::Severity;
+
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
 use crate::terminal::printable;
@@ -71,13 +73,24 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         })?;
         text.push_str(&global(&own, args.listen));
     }
+    let mut exit = Exit::Done;
     for share in &shares {
-        text.push_str(&section(share, args)?);
+        match section(share, args) {
+            Some(section) => text.push_str(&section),
+            None => {
+                let message = format!(
+                    "{} is not shared: Samba would take signs in its path for its own",
+                    printable(&share.folder)
+                );
+                context.terminal.problem(Severity::Warning, &message);
+                exit = Exit::Incomplete;
+            }
+        }
     }
     for line in text.lines() {
         context.terminal.line(line)?;
     }
-    Ok(Exit::Done.into())
+    Ok(exit.into())
 }
 
 /// The shares of a mount: `hosts/HOST/PATHS` with a `latest`, called by the host if it has one alone.
@@ -128,12 +141,17 @@ fn make_folders(own: &Path) -> io::Result<()> {
     FOLDERS.iter().try_for_each(|(_, name)| make(name))
 }
 
-/// A share whose previous versions are the snapshots beside the newest.
-fn section(share: &Share, args: &Args) -> Result<String, CliError> {
-    let Some(folder) = share.folder.to_str().filter(|path| !path.contains(['\n', '%'])) else {
-        let message = format!("{} cannot be written into Samba's file", printable(&share.folder));
-        return Err(CliError::new(Exit::Failed, message, "mount at a folder with a plain name"));
-    };
+/// Whether Samba leaves a path as it is: what it puts in place of a `%` and what follows never begins
+/// with a digit, as what a mount writes of signs in names does.
+fn is_plain(path: &str) -> bool {
+    let is_code = |rest: &str| rest.starts_with(|sign: char| sign.is_ascii_digit());
+    !path.contains('\n') && path.split('%').skip(1).all(is_code)
+}
+
+/// A share whose previous versions are the snapshots beside the newest; none if its path cannot be
+/// written into Samba's file.
+fn section(share: &Share, args: &Args) -> Option<String> {
+    let folder = share.folder.to_str().filter(|path| is_plain(path))?;
     let mut text = format!(
         "[{name}]\n  path = {folder}/latest\n  read only = yes\n  \
          vfs objects = shadow_copy2\n  shadow:snapdir = {folder}\n  \
@@ -146,5 +164,5 @@ fn section(share: &Share, args: &Args) -> Result<String, CliError> {
     } else if !args.user.is_empty() {
         let _ = writeln!(text, "  valid users = {}", args.user.join(", "));
     }
-    Ok(text)
+    Some(text)
 }

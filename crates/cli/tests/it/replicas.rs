@@ -366,6 +366,9 @@ fn a_bucket_is_looked_at_as_it_was() {
     moto.by_amazons_client(Robbed::ROB);
     assert_ne!(robbed.run(&["verify", "--data"]).code, Some(0));
     robbed.restores(&["--as-of", &before]);
+    // What a replica has now is not what was.
+    let run = robbed.run(&["ls", "latest", "--as-of", &before, "--replica", "/elsewhere"]);
+    run.exits(2).warns("as they are now");
     robbed.run(&["ls", "latest", "--as-of", "2020-01-01"]).exits(6);
     robbed.run(&["backup", &robbed.tree, "--as-of", &before]).exits(1).warns("change what it was");
     robbed.run(&["repair", "--as-of", &before]).exits(1).warns("earlier time");

@@ -134,7 +134,8 @@ impl<'p> Target<'p> {
             CliError::new(Exit::Failed, message, "name a file or a block device that you may write")
         };
         let mut options = OpenOptions::new();
-        options.read(true).write(true);
+        // A disk has files of which its machine lets not everybody read.
+        options.read(true).write(true).mode(0o600);
         let is_new = match fs::metadata(path) {
             Ok(metadata) => {
                 let kind = metadata.file_type();
