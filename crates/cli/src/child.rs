@@ -19,8 +19,9 @@ const LINE_BYTES_MAX: usize = 8 << 10;
 /// At most this much of what it writes last is kept.
 const KEPT_BYTES_MAX: usize = 32 << 10;
 /// How long is waited for what a program that has ended still writes: it may have left others that
-/// never end.
+/// never end, nor are ever quiet for as long as this.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+const LAST_WORDS_MAX: Duration = Duration::from_secs(10);
 
 /// Which of its two outputs a line came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,10 +125,15 @@ pub fn run(
         kept.push(line);
     };
     let ending = attend(&mut child, &lines, patience, cancel, started, &mut on_line)?;
-    let mut quiet_since = Instant::now();
+    let ended = Instant::now();
+    let mut quiet_since = ended;
+    let may_wait = || {
+        let is_left = started.elapsed() < patience.longest() && ended.elapsed() < LAST_WORDS_MAX;
+        is_left && !cancel.is_cancelled()
+    };
     while quiet_since.elapsed() < LAST_WORDS {
         match lines.recv_timeout(LOOK_EVERY) {
-            Ok((stream, line)) if started.elapsed() < patience.longest() => {
+            Ok((stream, line)) if may_wait() => {
                 on_line(stream, &line);
                 quiet_since = Instant::now();
             }
@@ -286,6 +292,20 @@ mod tests {
         // What it leaves behind keeps its output open.
         assert_eq!(ended("sleep 20 & exit 0", b"", 10_000).ending, Ending::Code(0));
         assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+    }
+
+    #[test]
+    fn what_a_program_leaves_and_never_is_quiet_keeps_nobody() {
+        let (started, patience) =
+            (Instant::now(), Patience { whole: None, grace: Duration::from_millis(300) });
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("pid");
+        let left = format!("(while sleep 0.2; do echo on; done) & echo $! >{}", file.display());
+        let ended = run(shell(&left), b"", patience, &Cancel::new(), &mut |_, _| {}).unwrap();
+        assert_eq!(ended.ending, Ending::Code(0));
+        assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
+        let pid: i32 = std::fs::read_to_string(&file).unwrap().trim().parse().unwrap();
+        rustix::process::kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
     }
 
     #[test]

@@ -14,13 +14,14 @@ mod typed;
 mod word;
 
 use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use serde_json::json;
 use strongroom_base::{Cancel, Clock, Severity, SnapshotId, SystemClock};
-use strongroom_notice::Verdict;
+use strongroom_notice::{Recipient, Verdict};
 
 use crate::child::{self, Ended, Ending, Patience, Stream};
 use crate::context::Context;
@@ -29,7 +30,9 @@ pub use conditions::{is_metered, is_on_battery};
 pub use own_series::report_snapshot;
 use record::{Locked, RunLock};
 pub use record::{Moment, Record, Records, RunRecord, StepRecord};
-pub use report::{State, lines as lines_of, metrics, state_of, test_notice, verdict_text};
+pub use report::{
+    State, earlier_troubles, lines as lines_of, metrics, state_of, test_notice, verdict_text,
+};
 pub use typed::Typed;
 pub use word::{Told, Word};
 
@@ -88,6 +91,8 @@ pub struct Night<'a> {
     pub variables: Vec<String>,
     /// The steps, in their order.
     pub steps: Vec<&'static str>,
+    /// Whether it is begun because its time has come, and no person waits for what it says.
+    pub is_due: bool,
     /// Steps for which the profile names another repository than a variable.
     pub steps_elsewhere: Vec<&'static str>,
     /// Whether the rules of its `forget` are for the snapshots alone that its backup makes.
@@ -128,6 +133,12 @@ impl Progress {
         } else {
             Verdict::Good
         }
+    }
+
+    /// Whether something is missing of what was to be kept. A watcher that knows no warnings hears of a
+    /// failure.
+    fn is_doubtful(&self) -> bool {
+        self.steps.iter().any(|step| step.outcome == "doubtful")
     }
 
     /// The code of the first step that failed, or else what says the same of the whole.
@@ -227,6 +238,14 @@ impl Night<'_> {
         let failed = match records.as_ref().map(Records::lock) {
             Ok(Ok(Locked::ByUs(lock))) => return Ok(Some(lock)),
             Ok(Ok(Locked::ByOther(who))) => {
+                if self.is_due {
+                    let said = report::still_on(&self.profile, &who);
+                    let hears = |one: &Recipient| self.word.is_heard_by(one, Verdict::Failed);
+                    let told = self.word.tell(self.context, |one| hears(one).then(|| said.clone()));
+                    for trouble in word::troubles(&told) {
+                        self.context.terminal.problem(Severity::Warning, &trouble);
+                    }
+                }
                 let message = format!("this profile is being run already, by {who}");
                 return Err(CliError::new(Exit::Failed, message, "wait until that run has ended"));
             }
@@ -282,27 +301,7 @@ impl Night<'_> {
         }
         self.shown(self.context.terminal.line(format!("== {step}")), progress);
         let mut made = None;
-        let ended = std::env::current_exe().and_then(|program| {
-            let mut command = Command::new(program);
-            command.arg("--profile").arg(&self.profile).arg("--config").arg(&self.config);
-            // A step finds them itself; what it needs to read the profile, such as HOME, it inherits.
-            for name in self.variables.iter().filter(|name| name.starts_with("STRONGROOM_")) {
-                command.env_remove(name);
-            }
-            command.args(&self.typed).env(STEP_VARIABLE, step);
-            self.hand_over(step, progress, &mut command)?;
-            let reader = self.listen(step, &mut command);
-            command.arg(step);
-            self.narrow(step, progress, &mut command);
-            if step == "prune" {
-                // What a night condemns can be brought back until the next.
-                command.arg("--later");
-            }
-            let patience = Patience { whole: None, grace: GRACE_OF_STEPS };
-            let ended = self.attend(step, command, "", patience, &self.context.cancel);
-            made = reader.and_then(own_series::reported);
-            ended
-        });
+        let ended = self.do_step(step, progress, &mut made);
         progress.snapshot = made.or(progress.snapshot);
         progress.steps.push(match ended {
             Ok(ended) => step_record(step, ended),
@@ -316,6 +315,36 @@ impl Night<'_> {
             },
         });
         self.step_ended(progress);
+    }
+
+    /// Starts a step and waits for its end, and for the snapshot that it made.
+    fn do_step(
+        &self,
+        step: &'static str,
+        progress: &mut Progress,
+        made: &mut Option<SnapshotId>,
+    ) -> std::io::Result<Ended> {
+        // As this program is: the file of its name may be another one meanwhile, or gone.
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0("strongroom");
+        command.arg("--profile").arg(&self.profile).arg("--config").arg(&self.config);
+        // A step finds them itself; what it needs to read the profile, such as HOME, it inherits.
+        for name in self.variables.iter().filter(|name| name.starts_with("STRONGROOM_")) {
+            command.env_remove(name);
+        }
+        command.args(&self.typed).env(STEP_VARIABLE, step);
+        self.hand_over(step, progress, &mut command)?;
+        let reader = self.listen(step, &mut command);
+        command.arg(step);
+        self.narrow(step, progress, &mut command);
+        if step == "prune" {
+            // What a night condemns can be brought back until the next.
+            command.arg("--later");
+        }
+        let patience = Patience { whole: None, grace: GRACE_OF_STEPS };
+        let ended = self.attend(step, command, "", patience, &self.context.cancel);
+        *made = reader.and_then(own_series::reported);
+        ended
     }
 
     /// Why a step that would be done in another repository is not even tried.

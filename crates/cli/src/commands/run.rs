@@ -40,7 +40,7 @@ pub struct Args {
     /// Change nothing; show the steps
     #[arg(long, short = 'n')]
     dry_run: bool,
-    /// Do nothing unless a run is due by this calendar and was not begun since; for cron
+    /// Do nothing unless a run is due by this calendar and its steps were not begun since; for cron
     #[arg(long, value_name = "CALENDAR", value_parser = Calendar::parse)]
     due: Option<Calendar>,
     /// With --due: be up to this much later, always the same on this machine
@@ -155,7 +155,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         return Ok(Exit::Done.into());
     }
     if let Some(calendar) = &args.due
-        && !is_due(calendar, args.jitter, &profile)?
+        && !is_due(calendar, args.jitter, &profile, &steps)?
     {
         return Ok(Exit::Done.into());
     }
@@ -180,6 +180,7 @@ pub fn run(context: &Context, args: Args) -> Result<ExitCode, CliError> {
         typed,
         variables: chosen.variables.iter().map(|(name, _)| name.clone()).collect(),
         steps,
+        is_due: args.due.is_some(),
         steps_elsewhere,
         rules_are_for_own,
         typed_passphrase,
@@ -324,8 +325,17 @@ fn rules_are_for_own(profiles: &Profiles, profile: &str) -> Result<bool, CliErro
     Ok(forget::Args::from_arg_matches(matches).is_ok_and(|args| args.are_rules_alone()))
 }
 
-/// Whether a run is due and was not begun.
-pub fn is_due(calendar: &Calendar, jitter: i64, profile: &str) -> Result<bool, CliError> {
+/// For how long behind the moment when a run is due one of before that is still on is a failure: it is
+/// said once, by the first look after that moment.
+const OVERLAP: Duration = Duration::from_secs(15 * 60);
+
+/// Whether a run of these steps is due and was not begun.
+pub fn is_due(
+    calendar: &Calendar,
+    jitter: i64,
+    profile: &str,
+    steps: &[&str],
+) -> Result<bool, CliError> {
     let later = crate::schedule::offset(jitter, profile);
     let now = SystemClock.now();
     let due = calendar.last_due(now.0.saturating_sub(later)).ok_or_else(|| {
@@ -336,7 +346,11 @@ pub fn is_due(calendar: &Calendar, jitter: i64, profile: &str) -> Result<bool, C
     let Ok(records) = Records::of(profile) else { return Ok(true) };
     let record = records.read().unwrap_or_default();
     let due = Timestamp(due.saturating_add(later));
-    Ok(!record.has_begun(due, records.noted(), now))
+    let is_late = now.0.saturating_sub(due.0) > OVERLAP.as_nanos() as i64;
+    if records.runs_since().is_some_and(|since| since.0 >= due || is_late) {
+        return Ok(false);
+    }
+    Ok(!record.has_begun(steps, due, records.noted(), now))
 }
 
 /// Whether what was typed says where the passphrase is.

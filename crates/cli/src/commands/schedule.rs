@@ -57,10 +57,12 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     if args.remove {
         return remove(context, &unit, of_machine);
     }
+    let steps = super::run::steps_of(&chosen.profiles, &chosen.name, &[]);
     if args.show {
-        return show(context, &chosen.name, &unit, of_machine);
+        let steps = steps.unwrap_or_default();
+        return show(context, &chosen.name, &steps, &unit, of_machine);
     }
-    let steps = super::run::steps_of(&chosen.profiles, &chosen.name, &[])?;
+    let steps = steps?;
     // A mistake in the profile is said now, not in the night.
     let command = profile::built(&manual::command());
     super::profile::check_one(&chosen.profiles, &chosen.name, &command)?;
@@ -112,7 +114,7 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         context.terminal.problem(Severity::Warning, message);
     }
     let next = match by_cron {
-        true => next_by_cron(&plan.calendar, plan.jitter, &chosen.name)?,
+        true => next_by_cron(&plan.calendar, plan.jitter, &chosen.name, &steps)?,
         false => systemd::next(&unit, of_machine),
     };
     context.terminal.json(&json!({
@@ -178,12 +180,13 @@ fn next_by_cron(
     calendar: &Calendar,
     jitter: i64,
     profile: &str,
+    steps: &[&str],
 ) -> Result<Option<String>, CliError> {
     let now = SystemClock.now().0;
     let later = offset(jitter, profile);
     let due = match calendar.next_due(now.saturating_sub(later)) {
         None => return Ok(None),
-        Some(_) if super::run::is_due(calendar, jitter, profile)? => now,
+        Some(_) if super::run::is_due(calendar, jitter, profile, steps)? => now,
         Some(due) => due.saturating_add(later),
     };
     Ok(Some(dates::text_with_day(Timestamp(cron::tick(due)))))
@@ -206,13 +209,16 @@ fn remove(context: &Context, unit: &str, of_machine: bool) -> Result<ExitCode, C
 fn show(
     context: &Context,
     profile: &str,
+    steps: &[&str],
     unit: &str,
     of_machine: bool,
 ) -> Result<ExitCode, CliError> {
     let next = systemd::next(unit, of_machine);
     let line = cron::shown(unit, of_machine);
     let next = match line.as_deref().and_then(cron::terms) {
-        Some((calendar, jitter)) if next.is_none() => next_by_cron(&calendar, jitter, profile)?,
+        Some((calendar, jitter)) if next.is_none() => {
+            next_by_cron(&calendar, jitter, profile, steps)?
+        }
         _ => next,
     };
     context

@@ -7,10 +7,13 @@ use clap::ValueEnum;
 use serde_json::json;
 use strongroom_base::{Clock, Printable, SystemClock, Timestamp};
 
+use crate::commands::run::steps_of;
 use crate::context::Context;
 use crate::dates;
 use crate::exit::{CliError, Exit};
-use crate::night::{Record, Records, STEPS, State, lines_of, metrics, state_of, verdict_text};
+use crate::night::{
+    Record, Records, STEPS, State, earlier_troubles, lines_of, metrics, state_of, verdict_text,
+};
 use crate::replaced::replace;
 use crate::spans;
 
@@ -39,16 +42,21 @@ enum Format {
 
 /// Shows how the profile's last runs ended.
 pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
-    let name = context.chosen_profile()?.name.clone();
+    let chosen = context.chosen_profile()?;
+    let name = chosen.name.clone();
+    // A profile that cannot be read has no step that could be missing.
+    let steps = steps_of(&chosen.profiles, &name, &[]).unwrap_or_default();
     let records = Records::of(&name)?;
     let record = records.read_with_unended()?;
     let now = SystemClock.now();
-    let (state, good) = state_of(&record, args.max_age, now);
+    let (state, good) = state_of(&record, &steps, args.max_age, now);
+    let earlier = earlier_troubles(&record, &steps, now);
     let runner = records.runner();
     context.terminal.json(&summary(&name, &record, state, good, runner.as_deref()))?;
     match args.format {
         Some(Format::Nagios) => {
-            write(context, args, &nagios(&name, &record, state, good, args.max_age, now))?;
+            let line = nagios(&name, &record, &earlier, state, good, args.max_age, now);
+            write(context, args, &line)?;
             return Ok(ExitCode::from(match state {
                 State::Good => 0,
                 State::Warning => 1,
@@ -60,6 +68,9 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
         None => {
             if !context.json() {
                 people(context, &name, &record, state, args.max_age, now, runner.as_deref())?;
+                for line in &earlier {
+                    context.terminal.result(line)?;
+                }
             }
         }
     }
@@ -114,6 +125,7 @@ fn summary(
 fn nagios(
     name: &str,
     record: &Record,
+    earlier: &[String],
     state: State,
     good: Option<Timestamp>,
     age_max: Option<i64>,
@@ -133,7 +145,8 @@ fn nagios(
     });
     let critical = age_max.map(|max| (max / 1_000_000_000).to_string()).unwrap_or_default();
     let data = age.map(|age| format!(" | age={age}s;;{critical}")).unwrap_or_default();
-    format!("STRONGROOM {word} - {name}: {last}; {since}{data}")
+    let earlier: String = earlier.iter().map(|line| format!("; {line}")).collect();
+    format!("STRONGROOM {word} - {name}: {last}{earlier}; {since}{data}")
 }
 
 fn people(

@@ -99,7 +99,7 @@ impl Night<'_> {
             let mut notice = report::with_earlier(said.clone(), &self.profile, &earlier, now);
             if let Recipient::Healthchecks(_) = recipient {
                 // It follows how things are, not how they were.
-                notice.verdict = verdict;
+                notice.verdict = if progress.is_doubtful() { Verdict::Failed } else { verdict };
             }
             Some(notice)
         })

@@ -33,12 +33,23 @@ const OUTPUT_BYTES_MAX: usize = 4 << 10;
 pub struct Record {
     /// The newest last.
     pub runs: Vec<RunRecord>,
-    /// When a step of this name last ended without a failure.
+    /// When a step of this name last ended without a failure; a drill, when it proved what it tried.
     pub last_good: BTreeMap<String, Moment>,
+    /// How a step of this name went last: a run may have some of the steps alone.
+    pub last: BTreeMap<String, LastTime>,
     /// The last snapshot that a run made: rules of a run without a backup are for the same host and
     /// paths.
     #[serde(skip_serializing_if = "Option::is_none")]
     snapshot: Option<String>,
+}
+
+/// How a step went.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastTime {
+    /// When its run began.
+    pub begun: Moment,
+    /// As [`StepRecord::outcome`]; of a step that was left out, what it was before.
+    pub outcome: String,
 }
 
 /// One run.
@@ -286,12 +297,19 @@ impl Records {
 
     /// Who runs the profile now.
     pub fn runner(&self) -> Option<String> {
+        self.held_lock().map(holder)
+    }
+
+    /// When the run that is on began.
+    pub fn runs_since(&self) -> Option<Moment> {
+        self.held_lock().and_then(unended).map(|run| run.started)
+    }
+
+    /// The lock's file, if a run is on.
+    fn held_lock(&self) -> Option<File> {
         let file = File::open(self.path("lock")).ok()?;
         let how = rustix::fs::FlockOperation::NonBlockingLockShared;
-        if rustix::fs::flock(&file, how).is_ok() {
-            return None;
-        }
-        Some(holder(file))
+        rustix::fs::flock(&file, how).is_err().then_some(file)
     }
 }
 
@@ -331,13 +349,40 @@ impl Record {
         serde_json::from_slice(bytes)
     }
 
-    /// Whether a run that was due at a time was begun, now or before. What began in the future
-    /// did so by a clock that was wrong, and keeps no run from being made.
-    pub fn has_begun(&self, due: Timestamp, noted: Option<Moment>, now: Timestamp) -> bool {
+    /// Whether all of these steps were begun since a run was due, now or before. What began in the
+    /// future did so by a clock that was wrong, and keeps no run from being made.
+    pub fn has_begun(
+        &self,
+        steps: &[&str],
+        due: Timestamp,
+        noted: Option<Moment>,
+        now: Timestamp,
+    ) -> bool {
+        let is_since = |begun: Moment| begun.0 >= due && !dates::is_in_future(begun.0, now);
         // What was killed is begun again.
-        let ended = self.runs.iter().filter(|run| !run.is_unended());
-        let begun = ended.map(|run| run.started).chain(noted);
-        begun.map(|moment| moment.0).any(|begun| begun >= due && !dates::is_in_future(begun, now))
+        let ended: Vec<&RunRecord> = self.runs.iter().filter(|run| !run.is_unended()).collect();
+        let has_begun = |step: &&str| {
+            let runs = ended.iter().filter(|run| run.steps.iter().any(|one| one.step == *step));
+            let last = self.last.get(*step).map(|last| last.begun);
+            runs.map(|run| run.started).chain(last).any(is_since)
+        };
+        noted.is_some_and(is_since) || steps.iter().all(has_begun)
+    }
+
+    /// The steps of these that did not go well when they were last tried, and how that was.
+    pub fn bad_steps<'s>(&self, steps: &[&'s str]) -> Vec<(&'s str, &LastTime)> {
+        let bad = |step: &&'s str| {
+            let last = self.last.get(*step)?;
+            (!matches!(last.outcome.as_str(), "good" | "left out")).then_some((*step, last))
+        };
+        steps.iter().filter_map(bad).collect()
+    }
+
+    /// When the last run was begun that did not end, if no backup was begun after it.
+    pub fn unended_backup(&self) -> Option<Moment> {
+        let unended = self.runs.iter().rev().find(|run| run.is_unended())?.started;
+        let backup = self.last.get("backup").map(|last| last.begun);
+        (backup.is_some_and(|begun| begun < unended)).then_some(unended)
     }
 
     /// What is wrong if the last run is dated in the future.
@@ -363,9 +408,18 @@ impl Record {
     /// Adds a run.
     pub fn push(&mut self, run: RunRecord) {
         for step in &run.steps {
-            if matches!(step.outcome.as_str(), "good" | "warning") {
+            let is_good = match step.outcome.as_str() {
+                "good" => true,
+                // It proved nothing.
+                "warning" => step.step != "drill",
+                _ => false,
+            };
+            if is_good {
                 self.last_good.insert(step.step.clone(), step.ended.unwrap_or(run.ended));
             }
+            let before = self.last.get(&step.step).filter(|_| step.outcome == "left out");
+            let outcome = before.map_or(&step.outcome, |before| &before.outcome).clone();
+            self.last.insert(step.step.clone(), LastTime { begun: run.started, outcome });
         }
         let mut waiting = usize::from(!run.undelivered.is_empty());
         for old in self.runs.iter_mut().rev() {

@@ -8,7 +8,7 @@ use strongroom_base::{Printable, Timestamp};
 use strongroom_notice::{Notice, Verdict};
 
 use super::STEPS;
-use super::record::{Moment, Record, RunRecord, StepRecord};
+use super::record::{LastTime, Moment, Record, RunRecord, StepRecord};
 use crate::dates;
 use crate::machine::host_name;
 
@@ -62,6 +62,21 @@ pub fn notice(profile: &str, run: &RunRecord, verdict: Verdict) -> Notice {
     details["profile"] = json!(profile);
     details["host"] = json!(host);
     Notice { verdict, subject, text, details }
+}
+
+/// A notice that a run is due, and one of before is still on.
+pub fn still_on(profile: &str, who: &str) -> Notice {
+    let (host, shown) = (host_name(), Printable::text(profile).to_string());
+    let details = json!({ "profile": profile, "host": host, "running": who });
+    Notice {
+        verdict: Verdict::Failed,
+        subject: format!("strongroom: {shown} on {host}: a run has not ended"),
+        text: format!(
+            "Profile {shown} on {host} is due, and is still being run by {who}. If that hangs, end it: the \
+             next run begins again."
+        ),
+        details,
+    }
 }
 
 /// A notice of no run, to see whether notices arrive.
@@ -169,10 +184,11 @@ pub enum State {
     Unknown,
 }
 
-/// How a profile is, and when it last made a good backup; that may be at most so long ago, in
-/// nanoseconds.
+/// How a profile of these steps is, and when it last made a good backup; that may be at most so long
+/// ago, in nanoseconds.
 pub fn state_of(
     record: &Record,
+    steps: &[&str],
     age_max: Option<i64>,
     now: Timestamp,
 ) -> (State, Option<Timestamp>) {
@@ -186,15 +202,41 @@ pub fn state_of(
     });
     let is_of_wrong_clock = record.dated_ahead(now).is_some()
         || good.is_some_and(|good| dates::is_in_future(good, now));
+    // A run of other steps does not make good what these did not do.
+    let bad = record.bad_steps(steps);
+    let is_failed = |last: &LastTime| matches!(last.outcome.as_str(), "failed" | "stopped");
+    let has_failed = bad.iter().any(|(_, last)| is_failed(last));
+    let is_unended = steps.contains(&"backup") && record.unended_backup().is_some();
     let state = match last.verdict.as_str() {
-        _ if is_too_old => State::Bad,
+        _ if is_too_old || has_failed || is_unended => State::Bad,
         // By such a clock nothing is ever too old.
-        "good" if is_of_wrong_clock => State::Warning,
+        "good" if is_of_wrong_clock || !bad.is_empty() => State::Warning,
         "good" => State::Good,
         "warning" => State::Warning,
         _ => State::Bad,
     };
     (state, good)
+}
+
+/// What did not go well in runs before the last one, and was not tried again since: a line each.
+pub fn earlier_troubles(record: &Record, steps: &[&str], now: Timestamp) -> Vec<String> {
+    let Some(last_run) = record.runs.last() else { return Vec::new() };
+    let line = |step: &str, what: &str, begun: Moment| {
+        format!("{step}: {what} {}, and was not tried since", dates::age_text(begun.0, now))
+    };
+    let bad = record.bad_steps(steps);
+    let earlier = bad.iter().filter(|(_, last)| last.begun != last_run.started);
+    let mut lines: Vec<String> = earlier
+        .map(|(step, last)| match last.outcome.as_str() {
+            "warning" => line(step, "had warnings", last.begun),
+            "doubtful" => line(step, "was doubtful", last.begun),
+            "stopped" => line(step, "was stopped", last.begun),
+            _ => line(step, "failed", last.begun),
+        })
+        .collect();
+    let unended = record.unended_backup().filter(|begun| *begun != last_run.started);
+    lines.extend(unended.map(|begun| line("backup", "did not end", begun)));
+    lines
 }
 
 /// The record as Prometheus reads it from a file.

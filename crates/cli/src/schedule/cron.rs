@@ -82,8 +82,8 @@ pub fn install(plan: &Plan) -> Result<String, CliError> {
     }
     let line = format!("*/15 * * * * {}{}", command(plan)?, mark(&unit));
     let mut lines = own_lines()?;
-    lines.retain(|line| !line.ends_with(&mark(&unit)));
-    lines.push(line);
+    lines.retain(|line| !line.ends_with(mark(&unit).as_bytes()));
+    lines.push(line.into_bytes());
     replace_own(&lines)?;
     Ok("your table of cron".to_owned())
 }
@@ -103,7 +103,7 @@ pub fn remove(unit: &str, of_machine: bool) -> Result<Option<String>, CliError> 
     }
     let Ok(mut lines) = own_lines() else { return Ok(None) };
     let count = lines.len();
-    lines.retain(|line| !line.ends_with(&mark(unit)));
+    lines.retain(|line| !line.ends_with(mark(unit).as_bytes()));
     if lines.len() == count {
         return Ok(None);
     }
@@ -113,9 +113,12 @@ pub fn remove(unit: &str, of_machine: bool) -> Result<Option<String>, CliError> 
 
 /// The line that is there.
 pub fn shown(unit: &str, of_machine: bool) -> Option<String> {
-    let lines = match of_machine {
+    let lines: Vec<String> = match of_machine {
         true => std::fs::read_to_string(path(unit)).ok()?.lines().map(str::to_owned).collect(),
-        false => own_lines().ok()?,
+        false => {
+            let lines = own_lines().ok()?;
+            lines.iter().map(|line| String::from_utf8_lossy(line).into_owned()).collect()
+        }
     };
     lines.into_iter().find(|line| match of_machine {
         true => line.starts_with("*/15"),
@@ -160,7 +163,8 @@ fn failed(why: String) -> CliError {
     CliError::new(Exit::Failed, message, "install cron, or systemd, and run it again")
 }
 
-fn own_lines() -> Result<Vec<String>, CliError> {
+/// The lines of the user's table as they are: all of them are written again.
+fn own_lines() -> Result<Vec<Vec<u8>>, CliError> {
     let mut command = Command::new("crontab");
     let output = command.arg("-l").env("LC_ALL", "C").stdin(Stdio::null()).output();
     let output = output.map_err(|error| failed(error.to_string()))?;
@@ -170,19 +174,20 @@ fn own_lines() -> Result<Vec<String>, CliError> {
     if !output.status.success() && !is_empty {
         return Err(failed(said.trim().to_owned()));
     }
-    Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
+    let table = output.stdout.strip_suffix(b"\n").unwrap_or(&output.stdout);
+    match table {
+        b"" => Ok(Vec::new()),
+        table => Ok(table.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect()),
+    }
 }
 
-fn replace_own(lines: &[String]) -> Result<(), CliError> {
-    let mut text = lines.join("\n");
-    if !text.is_empty() {
-        text.push('\n');
-    }
+fn replace_own(lines: &[Vec<u8>]) -> Result<(), CliError> {
+    let text = lines.iter().flat_map(|line| [line.as_slice(), b"\n"].concat()).collect::<Vec<u8>>();
     let mut command = Command::new("crontab");
     command.arg("-").stdin(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| failed(error.to_string()))?;
     let mut pipe = child.stdin.take().expect("it was asked for");
-    let written = pipe.write_all(text.as_bytes());
+    let written = pipe.write_all(&text);
     drop(pipe);
     let output = child.wait_with_output().map_err(|error| failed(error.to_string()))?;
     if !output.status.success() {

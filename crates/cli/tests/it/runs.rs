@@ -451,8 +451,43 @@ fn it_is_due_once_a_time() {
     say(&world, "run --due daily").exits(0);
     say(&world, "run --due monthly --jitter 1h").exits(0);
     assert_eq!(count(), 1);
+    // Some of the steps are not all of them.
+    write_profile(&world, STEPS);
+    say(&world, "run verify --due daily").exits(0);
+    assert_eq!(count(), 1);
+    say(&world, "run --due daily").exits(0).says("backup     done");
+    assert_eq!(count(), 2);
+    say(&world, "run --due daily").exits(0);
+    assert_eq!(count(), 2);
     say(&world, "run --due *-*-01").exits(1).warns("only systemd understands");
     say(&world, "run --due sometimes").exits(2).warns("is no calendar");
+}
+
+/// A good run of some steps is no answer to a failed one of others.
+#[test]
+fn what_failed_stays_failed_until_it_is_tried_again() {
+    let world = with_profile(STEPS);
+    say(&world, "run").exits(0);
+    fs::rename(world.tree(), world.path("aside")).unwrap();
+    say(&world, "run backup").exits(1);
+    say(&world, "run verify").exits(0);
+    say(&world, "status").exits(1).says("backup: failed").says("was not tried since");
+    let nagios = say(&world, "status --format nagios").exits(2);
+    nagios.says("CRITICAL").says("backup: failed");
+    fs::rename(world.path("aside"), world.tree()).unwrap();
+    say(&world, "run backup").exits(0);
+    say(&world, "status").exits(0);
+}
+
+/// A run that takes long is said once, by the first look behind the moment when the next one is due.
+#[test]
+fn a_run_that_is_on_is_not_begun_again_by_the_clock() {
+    let world =
+        with_profile("[default.verify]\n[default.run]\nbefore = \"touch HERE/begun; sleep 5\"\n");
+    let mut first = bare(&world, "run").stdout(Stdio::null()).spawn().unwrap();
+    wait_for(&world.path("begun"));
+    say(&world, "run --due hourly").exits(0);
+    first.wait().unwrap();
 }
 
 #[test]
@@ -561,7 +596,7 @@ fn a_table_of_cron_keeps_its_other_lines() {
     }
     assert_eq!(fs::read_to_string(&table).unwrap(), both);
     // Once it was run, the next time is tomorrow's at the latest.
-    say("run verify").code.unwrap();
+    say("run").code.unwrap();
     let shown = say("schedule --show --user").exits(0).out;
     let next = shown.lines().find_map(|line| line.strip_prefix("cron runs it next on ")).unwrap();
     assert!(matches!(&next[15..17], "03" | "04") && next.ends_with(":00"), "{shown}");

@@ -29,7 +29,12 @@ fn a_run_of_a_wrong_clock_keeps_none_from_being_made() {
     let has_begun = |runs: &[i64], noted: Option<i64>| {
         let runs = runs.iter().map(|at| run(now.0 + at, &[])).collect();
         let record = Record { runs, ..Record::default() };
-        record.has_begun(Timestamp(now.0 - 10), noted.map(|at| Moment(Timestamp(now.0 + at))), now)
+        record.has_begun(
+            &["backup"],
+            Timestamp(now.0 - 10),
+            noted.map(|at| Moment(Timestamp(now.0 + at))),
+            now,
+        )
     };
     for (runs, noted, begun) in [
         (&[][..], None, false),
@@ -109,9 +114,10 @@ fn rubbish_is_refused_or_shown() {
 fn show(record: &Record) {
     use super::super::report;
     for now in [0, 1 << 60, i64::MAX, i64::MIN].map(Timestamp) {
-        report::state_of(record, Some(1), now);
+        report::state_of(record, &["backup"], Some(1), now);
         record.dated_ahead(now);
-        record.has_begun(now, None, now);
+        record.has_begun(&["backup"], now, None, now);
+        report::earlier_troubles(record, &["backup", "verify"], now);
         let earlier = record.undelivered_before("anna");
         for run in &record.runs {
             let notice = report::notice("default", run, strongroom_notice::Verdict::Good);
@@ -134,7 +140,7 @@ fn a_backup_that_stopped_long_ago_stays_too_old() {
         record.push(other);
     }
     assert!(record.runs.iter().all(|run| run.steps.iter().all(|step| step.step != "backup")));
-    assert_eq!(state_of(&record, Some(50), Timestamp(100)).0, State::Bad);
+    assert_eq!(state_of(&record, &["backup"], Some(50), Timestamp(100)).0, State::Bad);
 }
 
 #[test]
@@ -159,4 +165,43 @@ fn what_was_not_delivered_is_kept_within_bounds() {
     record.push(run(200, &[]));
     let kept = record.runs.iter().map(|run| run.steps[0].output.len()).sum::<usize>();
     assert_eq!(kept, 2 * OUTPUT_BYTES_MAX, "only of the last");
+}
+
+/// What is due is due for each step: many runs of some leave no trace of others among the last.
+#[test]
+fn a_run_of_some_steps_is_none_of_others() {
+    use super::super::report::{State, earlier_troubles, state_of};
+    let of = |at: i64, step: &str, outcome: &str| {
+        let mut run = run(at, &[]);
+        run.steps[0].step = step.to_owned();
+        run.steps[0].outcome = outcome.to_owned();
+        if outcome == "failed" {
+            run.verdict = "failed".to_owned();
+        }
+        run
+    };
+    let (due, now) = (Timestamp(100), Timestamp(1_000));
+    let mut record = Record::default();
+    record.push(of(50, "backup", "good"));
+    record.push(of(110, "drill", "warning"));
+    let has_begun = |record: &Record, steps: &[&str]| record.has_begun(steps, due, None, now);
+    assert!(has_begun(&record, &["drill"]) && !has_begun(&record, &["backup", "drill"]));
+    // It proved nothing.
+    assert_eq!(record.last_good.get("drill"), None);
+    record.push(of(120, "backup", "failed"));
+    for at in 0..200 {
+        record.push(of(130 + at, "verify", "good"));
+    }
+    assert!(has_begun(&record, &["backup", "drill", "verify"]));
+    let steps = ["backup", "drill", "verify"];
+    assert_eq!(state_of(&record, &steps, None, now).0, State::Bad);
+    assert_eq!(earlier_troubles(&record, &steps, now).len(), 2);
+    // A step that the profile has no more counts for nothing.
+    assert_eq!(state_of(&record, &["verify"], None, now).0, State::Good);
+    record.push(of(400, "backup", "good"));
+    assert_eq!(state_of(&record, &steps, None, now).0, State::Warning);
+    record.push(RunRecord::unended(Moment(Timestamp(500))));
+    record.push(of(600, "verify", "good"));
+    assert_eq!(state_of(&record, &steps, None, now).0, State::Bad);
+    assert!(earlier_troubles(&record, &steps, now)[1].contains("backup: did not end"));
 }
