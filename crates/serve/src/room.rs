@@ -50,6 +50,8 @@ pub struct Room {
     backend: Mutex<Option<Arc<LocalBackend>>>,
     /// Sessions and those who began them.
     sessions: Mutex<BTreeSet<(String, ObjectName)>>,
+    /// Held while a session begins: from the look at its name until its object is created.
+    beginning: Mutex<()>,
     /// Bytes of all objects; `u64::MAX` as long as they were not counted.
     used: AtomicU64,
     /// Objects of the longest listing.
@@ -77,6 +79,7 @@ impl Room {
             log,
             backend: Mutex::default(),
             sessions: Mutex::default(),
+            beginning: Mutex::default(),
             used: AtomicU64::new(u64::MAX),
             objects_listed: AtomicUsize::new(OBJECTS_AT_FIRST),
         }
@@ -238,18 +241,21 @@ impl Room {
             self.check(visitor, name, bytes)?;
         }
         let backend = self.backend()?;
-        let before = if replaces { backend.size(name).unwrap_or(0) } else { 0 };
+        let begins = !replaces && name.folder() == SESSIONS_FOLDER;
+        let _turn = begins.then(|| self.beginning.lock().unwrap_or_else(PoisonError::into_inner));
+        let before = backend.size(name);
         if replaces {
             backend.replace(name, bytes)?;
         } else {
-            // A client that repeats a request compares by itself, so here a name is taken once.
+            // Succeeds too if the name is there with the same bytes.
             backend.create(name, bytes)?;
-            if name.folder() == SESSIONS_FOLDER {
-                let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-                sessions.insert((visitor.name.clone(), name.clone()));
-            }
         }
-        self.count(bytes.len() as u64, before);
+        // A session belongs to the visitor who began it, and to no other who stores the same bytes.
+        if begins && before.as_ref().is_err_and(BackendError::is_not_found) {
+            let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+            sessions.insert((visitor.name.clone(), name.clone()));
+        }
+        self.count(bytes.len() as u64, before.unwrap_or(0));
         let verb = if replaces { "replace" } else { "create" };
         self.note(visitor, verb, name.as_str(), bytes.len() as u64);
         Ok(())

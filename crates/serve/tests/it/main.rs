@@ -186,6 +186,12 @@ fn a_quota_is_kept() {
     let listed = backend.list("sessions").unwrap();
     assert_eq!(listed.len(), usize::from(stored));
     assert!(listed.iter().map(|info| info.bytes).sum::<u64>() <= 3000);
+    // What is there already takes no more room.
+    let first = (ObjectName::new("sessions", "00".repeat(16)), world::session_object([0; 16]));
+    backend.remove(&listed[1].name).unwrap();
+    for _ in 0..20 {
+        backend.create(&first.0, &first.1).unwrap();
+    }
     // What is removed makes room.
     backend.remove(&listed[0].name).unwrap();
     let object = world::session_object([200; 16]);

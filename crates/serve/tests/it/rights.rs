@@ -160,5 +160,13 @@ fn sessions_of_others_stay() {
     let commit = ObjectName::new("snapshots", "05".repeat(16));
     assert_eq!(outcome(other.create(&commit, &end)), Outcome::Forbidden);
     assert!(one.size(&commit).unwrap_err().is_not_found());
+    // Nor by storing the same bytes, as a client does whose answer was lost.
+    let bytes = one.read(&session, 0, 1000).unwrap();
+    other.create(&session, &bytes).unwrap();
+    assert_eq!(outcome(other.remove(&session)), Outcome::Forbidden);
+    assert_eq!(outcome(other.create(&commit, &end)), Outcome::Forbidden);
+    assert!(one.size(&commit).unwrap_err().is_not_found());
+    // A retry by its owner changes nothing.
+    one.create(&session, &bytes).unwrap();
     one.remove(&session).unwrap();
 }

@@ -9,17 +9,17 @@ use strongroom_arena::ArenaName;
 use strongroom_backend::{LocalBackend, ObjectName};
 use strongroom_base::{ArenaId, OsEntropy, Stopwatch, SystemClock};
 use strongroom_remote::Settings;
-use strongroom_remote::wire::{FAILED, Frame, Request, greeting};
+use strongroom_remote::wire::{DONE, FAILED, Frame, Request, greeting};
 use strongroom_repository::{InitOptions, Repository, Surroundings};
 use strongroom_serve::{Checks, Door, Entrance, Limits, Role, Room, Visitor, attend};
 
-use crate::world::World;
+use crate::world::{World, session_object};
 
-struct Open(Arc<Room>);
+struct Open(Arc<Room>, Role);
 
 impl Door for Open {
     fn enter(&self, _: &str, _: &str) -> Result<Entrance, strongroom_backend::BackendError> {
-        let visitor = Visitor { name: "a".to_owned(), role: Role::Admin, quota: None };
+        let visitor = Visitor { name: "a".to_owned(), role: self.1, quota: None };
         Ok(Entrance { room: self.0.clone(), visitor })
     }
 }
@@ -27,9 +27,15 @@ impl Door for Open {
 /// What the server answers to these bytes, over pipes.
 fn answers(bytes: &[u8]) -> (Vec<Frame>, std::io::Result<()>) {
     let folder = tempfile::tempdir().unwrap();
-    let door = Open(Arc::new(Room::new("a", folder.path(), Checks::Nothing, None)));
+    answers_of(
+        &Open(Arc::new(Room::new("a", folder.path(), Checks::Nothing, None)), Role::Admin),
+        bytes,
+    )
+}
+
+fn answers_of(door: &Open, bytes: &[u8]) -> (Vec<Frame>, std::io::Result<()>) {
     let mut sent = Vec::new();
-    let ended = attend(&mut &bytes[..], &mut sent, &door, &Limits::default(), |_| ());
+    let ended = attend(&mut &bytes[..], &mut sent, door, &Limits::default(), |_| ());
     let mut rest = &sent[10..];
     let mut frames = Vec::new();
     while let Ok(Some(frame)) = Frame::receive(&mut rest) {
@@ -86,6 +92,34 @@ fn hostile_frames_end_the_connection_and_nothing_else() {
     push(&mut odd, 10, &Request::Size { name });
     let (frames, ended) = answers(&odd);
     assert!(ended.is_ok() && frames.last().unwrap().kind == FAILED);
+}
+
+/// Each client over a pipe has a server process of its own, which knows nothing of the others.
+#[test]
+fn a_session_of_another_process_stays_though_its_bytes_are_stored_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let process = || {
+        let room = Room::new("-", folder.path(), Checks::Envelopes, None);
+        Open(Arc::new(room), Role::PutOnly)
+    };
+    LocalBackend::create(folder.path()).unwrap();
+    let (name, object) = (ObjectName::new("sessions", "05".repeat(16)), session_object([5; 16]));
+    let create = |bytes: &mut Vec<u8>| {
+        push(bytes, 2, &Request::Create { name: name.clone(), bytes: object.len() as u64 });
+        push(bytes, 2, &Request::Part(object.clone()));
+    };
+    let kind = |(frames, _): (Vec<Frame>, _), number: u32| {
+        frames.iter().find(|frame| frame.request == number).map(|frame| frame.kind)
+    };
+    let mut begun = entered();
+    create(&mut begun);
+    assert_eq!(kind(answers_of(&process(), &begun), 2), Some(DONE));
+    let door = process();
+    assert_eq!(kind(answers_of(&door, &begun), 2), Some(DONE));
+    let mut removed = entered();
+    push(&mut removed, 3, &Request::Remove { name: name.clone() });
+    assert_eq!(kind(answers_of(&door, &removed), 3), Some(FAILED));
+    assert!(folder.path().join(name.as_str()).exists());
 }
 
 #[test]
@@ -193,7 +227,7 @@ fn an_object_that_no_arena_can_be_is_refused() {
         cache: None,
     };
     Repository::init(surroundings, &[b'x'; 40], &InitOptions::default()).unwrap();
-    let door = Open(Arc::new(room(Checks::Envelopes)));
+    let door = Open(Arc::new(room(Checks::Envelopes)), Role::Admin);
     let refused = |bytes| {
         let mut asked = entered();
         let name = ArenaName::first(ArenaId([7; 16])).object();
