@@ -15,7 +15,7 @@ use crate::address::{Address, percent_encode};
 use crate::authority;
 use crate::failure::Failure;
 use crate::http::{Answer, Http, MESSAGE_BYTES_MAX, Request, range_header};
-use crate::pages::Pages;
+use crate::pages::{Pages, all_begin_with};
 use crate::service::{Service, read_within};
 use crate::settings::Settings;
 use access::{Access, Keys};
@@ -161,7 +161,10 @@ impl Azure {
         if !answer.status.is_success() {
             return Err(failure(&answer));
         }
-        Page::parse(&answer.body)
+        let page = Page::parse(&answer.body)?;
+        let blobs = page.blobs.iter().map(|(key, _)| key);
+        all_begin_with(prefix, blobs.chain(&page.folders))?;
+        Ok(page)
     }
 
     fn copy_status(&self, name: &ObjectName) -> Result<String, Failure> {

@@ -43,6 +43,19 @@ impl<T: PartialEq> Pages<T> {
     }
 }
 
+/// Refuses a page with a name that was not asked for: it answers another question.
+pub(crate) fn all_begin_with<'a>(
+    prefix: &str,
+    names: impl Iterator<Item = &'a String>,
+) -> Result<(), Failure> {
+    match names.into_iter().find(|name| !name.starts_with(prefix)) {
+        Some(other) => {
+            Err(Failure::lost(format!("a listing of {prefix:?} that has {other:?} in it")))
+        }
+        None => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -29,13 +29,13 @@ use crate::address::{Address, Scheme, percent_encode};
 use crate::authority;
 use crate::failure::Failure;
 use crate::http::{Answer, Http, MESSAGE_BYTES_MAX, Request, range_header};
-use crate::pages::Pages;
+use crate::pages::{Pages, all_begin_with};
 use crate::service::{Service, read_within};
 use crate::settings::Settings;
 use credentials::Provider;
 use dialect::{Dialect, Store};
 use large::LARGE_BYTES;
-use said::Said;
+use said::{Said, is_whole};
 use signature::Unsigned;
 
 /// How long a signed request is valid.
@@ -289,9 +289,18 @@ impl S3 {
         if !answer.status.is_success() {
             return Err(Said::of(&answer).failure(&answer));
         }
-        let unreadable = |error| Failure::lost(format!("a listing that cannot be read: {error}"));
+        let unreadable = |why| Failure::lost(format!("a listing that cannot be read: {why}"));
+        // What parses it takes the end of the text for the end of the listing.
+        if !is_whole(&answer, "ListBucketResult") {
+            return Err(unreadable("it has no end".to_owned()));
+        }
         let text = String::from_utf8(answer.body).map_err(|error| unreadable(error.to_string()))?;
-        ListObjectsV2::parse_response(&text).map_err(|error| unreadable(error.to_string()))
+        let page =
+            ListObjectsV2::parse_response(&text).map_err(|error| unreadable(error.to_string()))?;
+        let keys = page.contents.iter().map(|object| &object.key);
+        let folders = page.common_prefixes.iter().map(|found| &found.prefix);
+        all_begin_with(prefix, keys.chain(folders))?;
+        Ok(page)
     }
 }
 
@@ -412,7 +421,10 @@ impl Service for S3 {
         // It may fail after it has answered with success.
         match answer.status.is_success() {
             true if !said.code.is_empty() => Err(Failure::lost(said.text(&answer))),
-            true if String::from_utf8_lossy(&answer.body).contains("CopyObjectResult") => Ok(()),
+            true if is_whole(&answer, "CopyObjectResult") => Ok(()),
+            true if String::from_utf8_lossy(&answer.body).contains("CopyObjectResult") => {
+                Err(Failure::lost("an answer about a copy that has no end"))
+            }
             true => {
                 // It has stored the empty body of the request, and ignored what it does not know.
                 let _ = self.remove(to);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rusty_s3::actions::CreateMultipartUpload;
 use strongroom_backend::ObjectName;
 
-use super::{S3, Said, checksum};
+use super::{S3, Said, checksum, is_whole};
 use crate::failure::Failure;
 
 /// Longer objects go in parts.
@@ -62,6 +62,9 @@ impl S3 {
         let answer = self.call(&self.sign(&action, &headers)?, &[], 0)?;
         if !answer.status.is_success() {
             return Err(self.fails(&answer, with_checksums));
+        }
+        if !is_whole(&answer, "InitiateMultipartUploadResult") {
+            return Err(Failure::lost("an answer about an upload in parts that has no end"));
         }
         let text = String::from_utf8_lossy(&answer.body);
         let begun = CreateMultipartUpload::parse_response(&text)
@@ -166,7 +169,7 @@ impl S3 {
         let said = Said::of(&answer);
         // It may fail after it has answered with success.
         match answer.status.is_success() {
-            true if said.code.is_empty() => Ok(()),
+            true if is_whole(&answer, "CompleteMultipartUploadResult") => Ok(()),
             true if said.code == "PreconditionFailed" => Err(Failure::Taken),
             true => Err(Failure::lost(said.text(&answer))),
             false => Err(said.failure(&answer)),

@@ -15,7 +15,7 @@ use strongroom_backend::{ObjectInfo, ObjectName, Promises};
 use super::{PAGE_BYTES_MAX, PAGE_NAMES, S3, Said};
 use crate::failure::Failure;
 use crate::http::range_header;
-use crate::pages::Pages;
+use crate::pages::{Pages, all_begin_with};
 use crate::past::Past;
 use crate::service::{Service, read_within};
 
@@ -80,7 +80,9 @@ impl S3Past {
         if !answer.status.is_success() {
             return Err(Said::of(&answer).failure(&answer));
         }
-        Page::parse(&String::from_utf8_lossy(&answer.body))
+        let page = Page::parse(&String::from_utf8_lossy(&answer.body))?;
+        all_begin_with(prefix, page.versions.iter().map(|version| &version.key))?;
+        Ok(page)
     }
 
     /// What is shown of all names that begin with `prefix`, up to the next slash, sorted.

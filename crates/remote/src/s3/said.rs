@@ -11,6 +11,14 @@ pub(crate) struct Said {
     pub(crate) message: String,
 }
 
+/// Whether an answer is a document with this root, from its beginning to its end: one whose length was
+/// not said may be cut anywhere.
+pub(crate) fn is_whole(answer: &Answer, root: &str) -> bool {
+    let text = String::from_utf8_lossy(&answer.body);
+    roxmltree::Document::parse(text.trim_start_matches('\u{feff}').trim())
+        .is_ok_and(|document| document.root_element().tag_name().name() == root)
+}
+
 impl Said {
     /// The error in an answer.
     pub(crate) fn of(answer: &Answer) -> Self {

@@ -547,11 +547,11 @@ fn a_swift_by_any_name_has_listings_that_lag() {
     assert_eq!(backend.promises().is_consistent, Some(false));
 }
 
-const EMPTY_LISTING: &str = "<ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\
+pub const EMPTY_LISTING: &str = "<ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\
     <Name>bucket</Name><Prefix></Prefix><KeyCount>0</KeyCount><MaxKeys>1</MaxKeys>\
     <IsTruncated>false</IsTruncated></ListBucketResult>";
 
-fn variables_of(server: &FaultyHttp) -> Vec<(String, String)> {
+pub fn variables_of(server: &FaultyHttp) -> Vec<(String, String)> {
     [
         ("AWS_ENDPOINT_URL", format!("http://{}", server.address)),
         ("AWS_ACCESS_KEY_ID", "key".to_owned()),

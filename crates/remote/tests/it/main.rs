@@ -4,6 +4,7 @@
 
 mod azure;
 mod bad_days;
+mod between;
 mod flavours;
 mod ftp;
 mod s3;

@@ -1,0 +1,112 @@
+//! What is between us and a store: proxies that answer in its place, and answers that are cut.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use strongroom_backend::{BackendError, ObjectName};
+use strongroom_testkit::http_faults::{FaultyHttp, HttpFault};
+
+use crate::bad_days::{EMPTY_LISTING, variables_of};
+use crate::{place, settings};
+
+const LISTING: &str = "<?xml version=\"1.0\"?>\
+    <ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Name>bucket</Name>\
+    <Prefix>keys/</Prefix><KeyCount>2</KeyCount><MaxKeys>1000</MaxKeys><IsTruncated>false</IsTruncated>\
+    <Contents><Key>keys/a</Key><Size>1</Size></Contents>\
+    <Contents><Key>keys/b</Key><Size>12</Size></Contents></ListBucketResult>";
+
+fn answer(text: &str) -> HttpFault {
+    HttpFault::Instead(200, Vec::new(), text.to_owned())
+}
+
+/// A body whose length was not said may end anywhere.
+#[test]
+fn a_listing_that_was_cut_is_asked_for_again() {
+    let ends = ["<Contents>", "</Contents>", "keys/b", "<Size>1", "</Size>", "</ListBucketResult>"];
+    for end in ends.iter().flat_map(|words| {
+        let at = LISTING.rfind(words).unwrap();
+        [at, at + words.len()].into_iter().filter(|end| *end < LISTING.len())
+    }) {
+        let asked = AtomicUsize::new(0);
+        let server =
+            FaultyHttp::start(None, move |_| match asked.fetch_add(1, Ordering::Relaxed) {
+                0 => answer(EMPTY_LISTING),
+                1 => answer(&LISTING[..end]),
+                _ => answer(LISTING),
+            });
+        let backend = place("s3://bucket").open(&settings(variables_of(&server))).unwrap().unwrap();
+        let listed = backend.list("keys").unwrap();
+        let sizes: Vec<_> = listed.iter().map(|info| info.bytes).collect();
+        assert_eq!(sizes, [1, 12], "cut behind {}", &LISTING[..end]);
+    }
+}
+
+/// It may be the answer to another question.
+#[test]
+fn a_listing_of_another_folder_is_no_listing() {
+    let blobs = "<EnumerationResults><Blobs><Blob><Name>other/a</Name><Properties><Content-Length>1\
+        </Content-Length></Properties></Blob></Blobs><NextMarker/></EnumerationResults>";
+    for (text, listing) in [
+        ("s3://bucket", LISTING.replace("keys/b", "other/b")),
+        ("azblob://container", blobs.to_owned()),
+    ] {
+        let server = FaultyHttp::start(None, move |asked| match asked.number {
+            0 => answer(EMPTY_LISTING),
+            _ => answer(&listing),
+        });
+        let mut variables = variables_of(&server);
+        variables.extend([
+            ("AZURE_STORAGE_ACCOUNT".to_owned(), "me".to_owned()),
+            ("AZURE_STORAGE_KEY".to_owned(), "a2V5".to_owned()),
+            ("AZURE_STORAGE_ENDPOINT".to_owned(), format!("http://{}/me", server.address)),
+        ]);
+        let mut settings = settings(variables);
+        settings.patience = Duration::from_millis(300);
+        let backend = place(text).open(&settings).unwrap().unwrap();
+        let listed = backend.list("keys");
+        assert!(matches!(listed, Err(BackendError::Io { .. })), "{text}: {listed:?}");
+    }
+}
+
+/// The last request of an upload in parts, and a copy, may fail after the answer has begun.
+#[test]
+fn a_success_without_its_document_is_none() {
+    let begun = "<InitiateMultipartUploadResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">\
+        <Bucket>bucket</Bucket><Key>arenas/a</Key><UploadId>one</UploadId>\
+        </InitiateMultipartUploadResult>";
+    let done = "<CompleteMultipartUploadResult><ETag>x</ETag></CompleteMultipartUploadResult>";
+    let copied = "<CopyObjectResult><ETag>x</ETag></CopyObjectResult>";
+    for cut in ["", "<CompleteMultipartUploadResult><ETag>x", "<html></html>"] {
+        let (ends, copies) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let server = FaultyHttp::start(None, move |asked| {
+            let none = || {
+                let text = "<Error><Code>NoSuchKey</Code></Error>".to_owned();
+                HttpFault::Instead(404, Vec::new(), text)
+            };
+            match asked.method.as_str() {
+                "GET" if asked.target.contains("list-type") => answer(EMPTY_LISTING),
+                "POST" if asked.target.contains("uploads") => answer(begun),
+                "POST" if ends.fetch_add(1, Ordering::Relaxed) == 0 => answer(cut),
+                "POST" => answer(done),
+                "PUT" if asked.target.contains("partNumber=") => {
+                    HttpFault::Instead(200, vec![("etag", "x".to_owned())], String::new())
+                }
+                "PUT" if copies.fetch_add(1, Ordering::Relaxed) == 0 => answer(&copied[..20]),
+                "PUT" => answer(copied),
+                "DELETE" => HttpFault::Instead(204, Vec::new(), String::new()),
+                _ => none(),
+            }
+        });
+        let backend = place("s3://bucket").open(&settings(variables_of(&server))).unwrap().unwrap();
+        let name = ObjectName::new("arenas", "a");
+        backend.create(&name, &vec![1; 65 << 20]).unwrap();
+        backend.copy(&name, &ObjectName::new("arenas", "b")).unwrap();
+        let count = |is: &dyn Fn(&str, &str) -> bool| {
+            let asked = server.asked();
+            asked.iter().filter(|asked| is(&asked.method, &asked.target)).count()
+        };
+        assert_eq!(count(&|method, target| method == "POST" && target.contains("uploadId=")), 2);
+        let is_copy = |method: &str, target: &str| method == "PUT" && target.contains("/arenas/b");
+        assert_eq!(count(&is_copy), 2, "{cut}");
+    }
+}
