@@ -223,7 +223,15 @@ impl Ftp {
             return Err(Failure::lost("a listing without an end"));
         }
         drop(stream);
-        control.end_of_transfer()?.is(&[226, 250])?;
+        let end = control.end_of_transfer()?.is(&[226, 250])?.text;
+        if end.to_ascii_lowercase().contains("truncated") {
+            let end = end.lines().last().unwrap_or_default();
+            let answer = format!(
+                "the server shows only a part of the folder {path} ({end}): let it show more, in \
+                 Pure-FTPd by the first number of `LimitRecursion` (`-L`)"
+            );
+            return Err(Failure::Refused { refusal: Refusal::Other, answer });
+        }
         let text = String::from_utf8_lossy(&text);
         let parse = if has_facts { from_facts } else { from_long_line };
         Ok(text.lines().filter_map(|line| parse(line.trim_end())).collect())

@@ -257,10 +257,12 @@ impl Control {
                 if count > LINES_MAX {
                     return Err(Failure::lost("a reply without an end"));
                 }
-                if line.starts_with(&last) {
+                // The last line may say what the others do not: that a listing is not whole.
+                let end = line.strip_prefix(&last);
+                text = format!("{text}\n{}", end.unwrap_or(&line).trim());
+                if end.is_some() {
                     break;
                 }
-                text = format!("{text}\n{}", line.trim());
             }
         }
         self.is_busy &= code < 200;

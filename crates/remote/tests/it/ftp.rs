@@ -207,6 +207,58 @@ fn control(server: TcpStream, mut client: TcpStream, cuts: &Arc<AtomicUsize>) {
     let _ = client.shutdown(Shutdown::Both);
 }
 
+/// Carries FTP to a server, and each reply as `rewrite` says it. Data goes to the server directly.
+fn rewriter(
+    server: SocketAddr,
+    rewrite: impl Fn(String) -> String + Send + Sync + 'static,
+) -> SocketAddr {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let rewrite = Arc::new(rewrite);
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let (mut client, rewrite) = (client.unwrap(), rewrite.clone());
+            let server = TcpStream::connect(server).unwrap();
+            carry(client.try_clone().unwrap(), server.try_clone().unwrap(), usize::MAX);
+            std::thread::spawn(move || {
+                for line in BufReader::new(server).lines() {
+                    let Ok(line) = line else { break };
+                    let line = rewrite(line);
+                    if client.write_all(format!("{line}\r\n").as_bytes()).is_err() {
+                        break;
+                    }
+                }
+                let _ = client.shutdown(Shutdown::Both);
+            });
+        }
+    });
+    address
+}
+
+/// Pure-FTPd shows 10,000 files of a folder, and says in the last line of its reply that there are more.
+#[test]
+fn a_listing_that_the_server_has_cut_is_no_listing() {
+    let server = vsftpd();
+    for end in [
+        "226-Options: -a -l \r\n226 Output truncated to 10000 matches",
+        "226 Output truncated to 10000 matches",
+    ] {
+        let address = rewriter(server.server.address, move |line| {
+            let is_listing = line.starts_with("226 Directory send OK");
+            if is_listing { end.to_owned() } else { line }
+        });
+        let plain = place(&server.url(server.server.address, "/a")).create(&settings(Vec::new()));
+        plain.unwrap().replace(&ObjectName::new("arenas", "one"), b"x").unwrap();
+        let backend = place(&server.url(address, "/a")).open(&settings(Vec::new())).unwrap();
+        match backend.unwrap().list("arenas") {
+            Err(BackendError::Refused { answer, .. }) => {
+                assert!(answer.contains("LimitRecursion"), "{answer}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 /// Carries at most this many bytes on, and takes all.
 fn carry(mut from: TcpStream, mut to: TcpStream, mut most: usize) {
     std::thread::spawn(move || {
