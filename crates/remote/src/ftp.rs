@@ -89,7 +89,7 @@ impl Ftp {
         let is_implicit = tls.is_some() && port == IMPLICIT_PORT;
         let (user, password) = credentials(address, settings).map_err(failed)?;
         Ok(Self {
-            server: Server { host, port, tls, is_implicit },
+            server: Server { host, port, tls, is_implicit, was_let_in: Arc::default() },
             user,
             password,
             root: if address.path.is_empty() { ".".to_owned() } else { address.path.clone() },

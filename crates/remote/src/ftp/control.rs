@@ -3,6 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::net::sockopt::set_socket_recv_buffer_size;
@@ -32,6 +33,8 @@ pub(super) struct Server {
     pub(super) tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
     /// TLS from the first byte on, instead of after a command.
     pub(super) is_implicit: bool,
+    /// Whether this client was ever let in: its name and password are right then.
+    pub(super) was_let_in: Arc<AtomicBool>,
 }
 
 /// A stream, perhaps over TLS.
@@ -130,9 +133,27 @@ impl Reply {
         }
     }
 
+    /// How a login failed. A server that has no room for one more connection refuses it with the code
+    /// of a wrong password.
+    fn of_login(self, was_let_in: bool) -> Failure {
+        let text = self.text.to_ascii_lowercase();
+        let has_no_room = ["maximum", "too many", "already connected", "connection limit"];
+        match self.code {
+            530 if was_let_in || has_no_room.iter().any(|words| text.contains(words)) => {
+                Failure::Busy { after: None, answer: self.text }
+            }
+            _ => self.failure(),
+        }
+    }
+
     /// The reply, if its code is one of these.
     pub(super) fn is(self, codes: &[u16]) -> Result<Self, Failure> {
         if codes.contains(&self.code) { Ok(self) } else { Err(self.failure()) }
+    }
+
+    /// The reply to a step of a login, if its code is one of these.
+    fn is_of_login(self, codes: &[u16], was_let_in: bool) -> Result<Self, Failure> {
+        if codes.contains(&self.code) { Ok(self) } else { Err(self.of_login(was_let_in)) }
     }
 }
 
@@ -155,7 +176,8 @@ impl Control {
             port: None,
             is_busy: false,
         };
-        control.reply()?.is(&[220])?;
+        let was_let_in = server.was_let_in.load(Ordering::Relaxed);
+        control.reply()?.is_of_login(&[220], was_let_in)?;
         if server.tls.is_some() && !server.is_implicit {
             control.ask("AUTH TLS")?.is(&[234]).map_err(|failure| match failure {
                 Failure::Refused { answer, .. } => Failure::Refused {
@@ -169,9 +191,12 @@ impl Control {
             let Stream::Plain(socket) = control.stream else { unreachable!("it was made above") };
             control.stream = secure(socket, server)?;
         }
-        if control.ask(&format!("USER {user}"))?.is(&[230, 331])?.code == 331 {
-            control.ask(&format!("PASS {password}"))?.is(&[230, 202])?;
+        let reply = control.ask(&format!("USER {user}"))?;
+        if reply.is_of_login(&[230, 331], was_let_in)?.code == 331 {
+            let reply = control.ask(&format!("PASS {password}"))?;
+            reply.is_of_login(&[230, 202], was_let_in)?;
         }
+        server.was_let_in.store(true, Ordering::Relaxed);
         let is_secure = server.tls.is_some();
         let commands: &[&str] =
             if is_secure { &["PBSZ 0", "PROT P", "TYPE I"] } else { &["TYPE I"] };

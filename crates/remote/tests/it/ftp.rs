@@ -259,6 +259,37 @@ fn a_listing_that_the_server_has_cut_is_no_listing() {
     }
 }
 
+/// ProFTPD refuses one connection too many with the code of a wrong password.
+#[test]
+fn a_server_without_room_for_a_connection_is_asked_again() {
+    let server = vsftpd();
+    let full = "530 Sorry, the maximum number of clients (4) for this user are already connected.";
+    // Words that say nothing are believed of a client that was never let in.
+    for (words, from) in [(full, 0), ("530 Login incorrect.", 1)] {
+        let logins = Arc::new(AtomicUsize::new(0));
+        let counted = logins.clone();
+        let address = rewriter(server.server.address, move |line| {
+            if !line.starts_with("230 ") {
+                return line;
+            }
+            let number = counted.fetch_add(1, Ordering::Relaxed);
+            if (from..from + 2).contains(&number) { words.to_owned() } else { line }
+        });
+        let text = server.url(address, "/a");
+        let backend = place(&text).create(&settings(Vec::new())).unwrap();
+        std::thread::scope(|scope| {
+            for number in 0..4_u8 {
+                let backend = &backend;
+                scope.spawn(move || {
+                    let name = ObjectName::new("arenas", format!("a{number}"));
+                    backend.replace(&name, &[number; 1 << 20]).unwrap();
+                });
+            }
+        });
+        assert!(logins.load(Ordering::Relaxed) > from + 2);
+    }
+}
+
 /// Carries at most this many bytes on, and takes all.
 fn carry(mut from: TcpStream, mut to: TcpStream, mut most: usize) {
     std::thread::spawn(move || {
