@@ -3,7 +3,8 @@
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::process::ChildStdout;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use strongroom_base::Stopwatch;
 
 use crate::failure::Failure;
 use crate::rate::Line;
-use crate::shell::Shell;
+use crate::shell::{Heard, Shell};
 
 /// Frames that may wait for one call. It collects them at once, so they are few.
 const WAITING_FRAMES: usize = 64;
@@ -39,27 +40,65 @@ pub(crate) trait End: Send + Sync {
     fn reason(&self) -> Option<Failure>;
 }
 
-impl End for Shell {
+/// Whether anything was ever heard from a place, over any of its connections.
+pub(crate) type Acquaintance = Arc<AtomicBool>;
+
+/// A connection by `ssh`, and what was heard over it.
+struct OfShell {
+    shell: Shell,
+    /// Something came from the far end.
+    has_spoken: Arc<AtomicBool>,
+    place: Acquaintance,
+}
+
+impl End for OfShell {
     fn end(&self) {
-        Self::end(self);
+        self.shell.end();
     }
 
     fn reason(&self) -> Option<Failure> {
-        Some(self.failure())
+        let heard = match (&self.has_spoken, &self.place) {
+            (now, _) if now.load(Ordering::Relaxed) => Heard::Now,
+            (_, before) if before.load(Ordering::Relaxed) => Heard::Before,
+            _ => Heard::Never,
+        };
+        Some(self.shell.failure(heard))
     }
 }
 
-impl From<Shell> for Link {
-    fn from(shell: Shell) -> Self {
-        Self::of_shell(shell, PROGRESS)
+/// What the far end of `ssh` says; that it says something is noted.
+struct Listening {
+    output: ChildStdout,
+    has_spoken: Arc<AtomicBool>,
+    place: Acquaintance,
+}
+
+impl Read for Listening {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = self.output.read(into)?;
+        if count > 0 {
+            self.has_spoken.store(true, Ordering::Relaxed);
+            self.place.store(true, Ordering::Relaxed);
+        }
+        Ok(count)
     }
 }
 
 impl Link {
-    fn of_shell(mut shell: Shell, progress: Duration) -> Self {
+    /// A connection to a place by `ssh`.
+    pub(crate) fn of(shell: Shell, place: &Acquaintance) -> Self {
+        Self::of_shell(shell, place, PROGRESS)
+    }
+
+    fn of_shell(mut shell: Shell, place: &Acquaintance, progress: Duration) -> Self {
+        let (has_spoken, place) = (Arc::<AtomicBool>::default(), place.clone());
         let sending = Box::new(shell.take_input(progress));
-        let receiving = Box::new(shell.take_output());
-        Self { receiving, sending, end: Arc::new(shell) }
+        let receiving = Box::new(Listening {
+            output: shell.take_output(),
+            has_spoken: has_spoken.clone(),
+            place: place.clone(),
+        });
+        Self { receiving, sending, end: Arc::new(OfShell { shell, has_spoken, place }) }
     }
 }
 
@@ -316,7 +355,7 @@ mod tests {
         };
         let address = Address::parse("ssh://host/x").unwrap().unwrap();
         let shell = Shell::spawn(&address, &settings, What::Subsystem("x")).unwrap();
-        let link = Link::of_shell(shell, Duration::from_millis(300));
+        let link = Link::of_shell(shell, &Acquaintance::default(), Duration::from_millis(300));
         let line = Arc::new(Line::default());
         let calls = Calls::<Byte>::begin(link, line, Duration::from_secs(60), |_| Ok(())).unwrap();
         let (ended, waiting) = std::sync::mpsc::channel();

@@ -21,6 +21,7 @@ use strongroom_base::Entropy;
 use strongroom_base::entropy::random_array;
 
 use crate::address::Address;
+use crate::calls::{Acquaintance, Link};
 use crate::failure::Failure;
 use crate::rate::Line;
 use crate::service::{Service, read_within};
@@ -51,6 +52,7 @@ pub(crate) struct Sftp {
     entropy: Arc<dyn Entropy>,
     // A plain mutex: held while a session begins, so that all callers wait for the one.
     session: Mutex<Option<Arc<Session>>>,
+    heard: Acquaintance,
 }
 
 impl Sftp {
@@ -64,6 +66,7 @@ impl Sftp {
             line: Arc::new(Line::new(&settings.rate, &settings.clock)),
             entropy: settings.entropy.clone(),
             session: Mutex::default(),
+            heard: Acquaintance::default(),
         })
     }
 
@@ -74,7 +77,7 @@ impl Sftp {
         }
         *kept = None;
         let shell = Shell::spawn(&self.address, &self.settings, What::Subsystem("sftp"))?;
-        let begun = Arc::new(Session::begin(shell.into(), self.line.clone())?);
+        let begun = Arc::new(Session::begin(Link::of(shell, &self.heard), self.line.clone())?);
         *kept = Some(begun.clone());
         Ok(begun)
     }

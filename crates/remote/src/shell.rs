@@ -36,6 +36,17 @@ pub(crate) enum What<'a> {
     Command(&'a str),
 }
 
+/// What was heard from the far end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// Nothing yet, by this or an earlier connection to the place.
+    Never,
+    /// Nothing by this connection, but something by an earlier one.
+    Before,
+    /// Something by this connection: `ssh` has found the machine and was let in.
+    Now,
+}
+
 /// A running `ssh`. It ends when this value is dropped.
 pub(crate) struct Shell {
     // A plain mutex: held for a look.
@@ -120,7 +131,7 @@ impl Shell {
     }
 
     /// Why it ended, as far as it said.
-    pub(crate) fn failure(&self) -> Failure {
+    pub(crate) fn failure(&self, heard: Heard) -> Failure {
         let waited = Stopwatch::start();
         let code = self.exit_code(&waited);
         // What it wrote before it ended may not be collected yet.
@@ -132,19 +143,21 @@ impl Shell {
         let said = self.complaint.lock().unwrap_or_else(PoisonError::into_inner);
         let said = String::from_utf8_lossy(&said).trim().to_owned();
         let answer = said.lines().last().unwrap_or("the connection ended").trim().to_owned();
-        let refusal = match refusal_in(&said) {
-            Some(refusal) => refusal,
-            None if code == Some(NO_COMMAND) && self.is_command => {
+        // Another code is that of the program at the far end, whose words mean other things.
+        let is_of_ssh = code.is_none_or(|code| code == OF_SSH);
+        let refusal = match refusal_in(&said, heard) {
+            Some(refusal) if is_of_ssh => refusal,
+            _ if code == Some(NO_COMMAND) && self.is_command => {
                 let answer = format!(
                     "there is no `strongroom` at the far end, or not in its path ({answer})"
                 );
                 return Failure::Refused { refusal: Refusal::Version, answer };
             }
             // The far end answered, and ended by itself with a complaint.
-            None if code.is_some_and(|code| code != OF_SSH && code != 0) && !said.is_empty() => {
+            _ if code.is_some_and(|code| code != OF_SSH && code != 0) && !said.is_empty() => {
                 Refusal::Other
             }
-            None => return Failure::Lost(io::Error::new(io::ErrorKind::ConnectionAborted, answer)),
+            _ => return Failure::Lost(io::Error::new(io::ErrorKind::ConnectionAborted, answer)),
         };
         Failure::Refused { refusal, answer }
     }
@@ -230,14 +243,66 @@ fn collect(mut stderr: ChildStderr, kept: &Mutex<Vec<u8>>) {
 }
 
 /// What the words of `ssh` mean. They have not changed in twenty years.
-fn refusal_in(said: &str) -> Option<Refusal> {
+fn refusal_in(said: &str, heard: Heard) -> Option<Refusal> {
+    // All that follows is about how a connection begins. After that, `ssh` may still say that it
+    // could not write a file of its own, and the far end may say anything.
+    if heard == Heard::Now {
+        return None;
+    }
     let meanings = [
         ("REMOTE HOST IDENTIFICATION HAS CHANGED", Refusal::Identity),
         ("Host key verification failed", Refusal::Identity),
-        ("Permission denied", Refusal::Credentials),
+        // Of a file, the same words have no list of methods behind them.
+        (": Permission denied (", Refusal::Credentials),
         ("Too many authentication failures", Refusal::Credentials),
-        ("Could not resolve hostname", Refusal::NoSuchPlace),
         ("subsystem request failed", Refusal::Version),
     ];
-    meanings.into_iter().find(|(words, _)| said.contains(words)).map(|(_, refusal)| refusal)
+    let found = meanings.into_iter().find(|(words, _)| said.contains(words));
+    let last = said.lines().last().unwrap_or_default();
+    match found {
+        Some((_, refusal)) => Some(refusal),
+        None if last.starts_with("Permission denied") => Some(Refusal::Credentials),
+        // Without a network no name is found, that of a place which was there neither.
+        None if last.contains("Could not resolve hostname")
+            && heard == Heard::Never
+            && !last.contains("Temporary failure") =>
+        {
+            Some(Refusal::NoSuchPlace)
+        }
+        None => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_ssh_are_about_how_a_connection_begins() {
+        let unknown = "ssh: Could not resolve hostname host: Name or service not known";
+        let later = "ssh: Could not resolve hostname host: Temporary failure in name resolution";
+        let denied = "me@host: Permission denied (publickey,password).";
+        let of_file = "hostfile_replace_entries: link /home/me/.ssh/known_hosts to \
+                       /home/me/.ssh/known_hosts.old: Permission denied\n\
+                       Connection to host closed by remote host.";
+        let no_folder = "Could not create directory '/x/.ssh' (Permission denied).\n\
+                         ssh: connect to host host port 22: Connection timed out";
+        let jump = "me@jump: Permission denied (publickey).\n\
+                    Connection closed by UNKNOWN port 65535";
+        let key = "Host key verification failed.";
+        for (said, never, before) in [
+            (unknown, Some(Refusal::NoSuchPlace), None),
+            (later, None, None),
+            (denied, Some(Refusal::Credentials), Some(Refusal::Credentials)),
+            (jump, Some(Refusal::Credentials), Some(Refusal::Credentials)),
+            (of_file, None, None),
+            (no_folder, None, None),
+            (key, Some(Refusal::Identity), Some(Refusal::Identity)),
+            ("", None, None),
+        ] {
+            assert_eq!(refusal_in(said, Heard::Never), never, "{said}");
+            assert_eq!(refusal_in(said, Heard::Before), before, "{said}");
+            assert_eq!(refusal_in(said, Heard::Now), None, "{said}");
+        }
+    }
 }

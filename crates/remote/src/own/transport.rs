@@ -11,7 +11,7 @@ use strongroom_backend::Refusal;
 
 use crate::address::{Address, Scheme};
 use crate::authority;
-use crate::calls::{End, Link};
+use crate::calls::{Acquaintance, End, Link};
 use crate::duplex::{TlsSender, divide};
 use crate::failure::Failure;
 use crate::settings::Settings;
@@ -27,7 +27,7 @@ const PORT: u16 = 443;
 /// How a connection is made.
 pub(crate) enum Transport {
     /// By `ssh`, which runs this command there.
-    Ssh { address: Address, settings: Box<Settings>, command: String },
+    Ssh { address: Address, settings: Box<Settings>, command: String, heard: Acquaintance },
     /// Over TLS.
     Tls { address: Address, tls: Arc<ClientConfig>, name: ServerName<'static> },
 }
@@ -44,7 +44,8 @@ impl Transport {
                 quoted(path),
             );
             let settings = Box::new(settings.clone());
-            return Ok(Self::Ssh { address: address.clone(), settings, command });
+            let heard = Acquaintance::default();
+            return Ok(Self::Ssh { address: address.clone(), settings, command, heard });
         }
         let host = address.host.trim_start_matches('[').trim_end_matches(']');
         let name = authority::server_name(host)?;
@@ -56,8 +57,9 @@ impl Transport {
     /// Makes a connection.
     pub(crate) fn connect(&self) -> Result<Link, Failure> {
         match self {
-            Self::Ssh { address, settings, command } => {
-                Ok(Shell::spawn(address, settings, What::Command(command))?.into())
+            Self::Ssh { address, settings, command, heard } => {
+                let shell = Shell::spawn(address, settings, What::Command(command))?;
+                Ok(Link::of(shell, heard))
             }
             Self::Tls { address, tls, name } => {
                 let socket = connect(address)?;

@@ -47,8 +47,18 @@ fn what_is_wrong_with_ssh_is_named() {
     assert_eq!(refusal(&text, &with("/no/such/ssh")), Refusal::Other);
     let wrong_key = right_line.replace("/user", "/no-such-key");
     assert_eq!(refusal(&text, &with(&wrong_key)), Refusal::Credentials);
-    let nowhere = "sftp://no-such-host.invalid/x";
-    assert_eq!(refusal(nowhere, &right), Refusal::NoSuchPlace);
+    // In the words for a name that does not exist: without a network it would say others.
+    let (folder, words) = (tempfile::tempdir().unwrap(), "Name or service not known");
+    let program = folder.path().join("ssh");
+    let script = format!(
+        "#!/bin/sh\necho 'ssh: Could not resolve hostname nowhere: {words}' >&2; exit 255\n"
+    );
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).unwrap();
+    let nowhere = with(&program.display().to_string());
+    assert_eq!(refusal("sftp://nowhere/x", &nowhere), Refusal::NoSuchPlace);
+    let said = refusal_or_lost("sftp://no-such-host.invalid/x", &right);
+    assert!(said.contains("Could not resolve hostname"), "{said}");
     let unknown = right_line.replace("/known", "/unknown");
     assert_eq!(refusal(&text, &with(&unknown)), Refusal::Identity);
     server.change_host_key();
@@ -57,6 +67,33 @@ fn what_is_wrong_with_ssh_is_named() {
     let stranger = refusal_or_lost(&text, &with("echo hello"));
     assert!(stranger.contains("sftp://"), "{stranger}");
     refusal_or_lost(&text, &with("true"));
+}
+
+/// Without a network no name is found: a place that was there before is looked for again.
+#[test]
+fn a_place_whose_name_is_not_found_for_a_while_is_lost_and_not_wrong() {
+    let server = sshd(None);
+    let folder = server.server.folder.path().join("place");
+    let text = server.url("sftp", server.server.address, &format!("/{}", folder.display()));
+    let right = server.variables()[0].1.clone();
+    let (count, program) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (count, file) = (count.path().to_owned(), program.path().join("ssh"));
+    // The first connection ends after a moment, and no name is found for the next two.
+    let script = format!(
+        "#!/bin/sh\nn=$(ls {0} | wc -l); touch {0}/$n\n\
+         case $n in\n\
+         0) exec timeout 2 {right} \"$@\";;\n\
+         1|2) echo \"ssh: Could not resolve hostname host: Name or service not known\" >&2; exit 255;;\n\
+         *) exec {right} \"$@\";;\nesac\n",
+        count.display()
+    );
+    std::fs::write(&file, script).unwrap();
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
+    let variables = vec![("STRONGROOM_SSH".to_owned(), file.display().to_string())];
+    let backend = place(&text).create(&settings(variables)).unwrap();
+    std::thread::sleep(Duration::from_secs(3));
+    backend.create(&ObjectName::new("arenas", "a"), b"x").unwrap();
+    assert!(std::fs::read_dir(&count).unwrap().count() > 3);
 }
 
 #[test]
