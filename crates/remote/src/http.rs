@@ -229,11 +229,22 @@ impl Answer {
             404 | 410 => Failure::NotFound,
             401 => refused(Refusal::Credentials),
             403 => refused(Refusal::Right),
-            408 | 425 | 500 | 502 | 504 => Failure::lost(answer),
-            413 | 507 => Failure::FULL,
+            408 | 425 => Failure::lost(answer),
+            413 => Failure::Refused {
+                refusal: Refusal::Other,
+                answer: format!(
+                    "{answer}: one request may not be as long as this; a proxy before the server \
+                     often has such a limit (`client_max_body_size` of nginx, 100 MB at Cloudflare)"
+                ),
+            },
+            507 => Failure::FULL,
             423 => refused(Refusal::Locked),
-            429 | 503 => Failure::Busy { after: self.retry_after(), answer },
+            429 | 503 | 509 => Failure::Busy { after: self.retry_after(), answer },
             501 | 405 => Failure::Unsupported("do this"),
+            // The server will not do it later either, or wants a login to the network.
+            505 | 506 | 508 | 510 | 511 => refused(Refusal::Other),
+            // Something is wrong at the server, or on the way to it: proxies have codes of their own.
+            500.. => Failure::lost(answer),
             _ => refused(Refusal::Other),
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use strongroom_backend::{BackendError, ObjectName};
+use strongroom_backend::{BackendError, ObjectName, Refusal};
 use strongroom_testkit::http_faults::{FaultyHttp, HttpFault};
 
 use crate::bad_days::{EMPTY_LISTING, variables_of};
@@ -109,4 +109,43 @@ fn a_success_without_its_document_is_none() {
         let is_copy = |method: &str, target: &str| method == "PUT" && target.contains("/arenas/b");
         assert_eq!(count(&is_copy), 2, "{cut}");
     }
+}
+
+/// Proxies have codes of their own for a server that does not answer them.
+#[test]
+fn what_a_proxy_answers_while_the_server_is_away_is_tried_again() {
+    for status in [500, 502, 504, 509, 520, 521, 522, 523, 524, 525, 527, 530, 561, 598, 599] {
+        let server = FaultyHttp::start(None, move |asked| match asked.number {
+            0 => answer(EMPTY_LISTING),
+            1 => HttpFault::Instead(status, Vec::new(), "error code".to_owned()),
+            _ => answer(""),
+        });
+        let backend = place("s3://bucket").open(&settings(variables_of(&server))).unwrap().unwrap();
+        let put = backend.replace(&ObjectName::top("one"), b"1");
+        assert!(put.is_ok(), "{status}: {put:?}");
+    }
+    for status in [505, 508, 511] {
+        let server = FaultyHttp::start(None, move |asked| match asked.number {
+            0 => answer(EMPTY_LISTING),
+            _ => HttpFault::Instead(status, Vec::new(), String::new()),
+        });
+        let backend = place("s3://bucket").open(&settings(variables_of(&server))).unwrap().unwrap();
+        let put = backend.replace(&ObjectName::top("one"), b"1");
+        assert!(matches!(put, Err(BackendError::Refused { .. })), "{status}: {put:?}");
+        assert_eq!(server.asked().len(), 2);
+    }
+}
+
+/// No prune makes room for what a proxy finds too long.
+#[test]
+fn a_body_that_a_proxy_finds_too_long_is_not_a_full_store() {
+    let server = FaultyHttp::start(None, move |asked| match asked.number {
+        0 => answer(EMPTY_LISTING),
+        _ => HttpFault::Instead(413, Vec::new(), "<html>too large</html>".to_owned()),
+    });
+    let backend = place("s3://bucket").open(&settings(variables_of(&server))).unwrap().unwrap();
+    let error = backend.replace(&ObjectName::top("one"), b"1").unwrap_err();
+    let is_named = matches!(&error, BackendError::Refused { refusal: Refusal::Other, answer, .. }
+        if answer.contains("413") && answer.contains("proxy"));
+    assert!(is_named, "{error:?}");
 }
