@@ -414,6 +414,8 @@ fn failure(answer: &Answer) -> Failure {
             Failure::Busy { after: answer.retry_after(), answer: text }
         }
         "InternalError" | "OperationTimedOut" | "Md5Mismatch" => Failure::lost(text),
+        // The service names what it does not have, in a header too: this is of a proxy on the way.
+        "" if matches!(answer.status.as_u16(), 404 | 410) => Failure::lost(text),
         _ => answer.failure_saying(text),
     }
 }

@@ -6,6 +6,7 @@
 //! refused, and only the refusal of a first attempt says that nothing was stored. Before a long
 //! object is sent again, its size is asked for: the answer alone may have been lost.
 
+use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -222,14 +223,21 @@ impl<S: Service> Remote<S> {
         }
     }
 
-    fn try_remove(&self, name: &ObjectName, lost: usize) -> Result<(), Failure> {
+    /// One attempt at a removal, after some of which one may have been carried out.
+    fn try_remove(&self, name: &ObjectName, may_be_done: &Cell<bool>) -> Result<(), Failure> {
         // Otherwise two callers that remove one object would both have removed it.
-        if lost == 0 && !self.service.says_what_it_removed() {
+        if !may_be_done.get() && !self.service.says_what_it_removed() {
             self.service.size(name)?;
         }
-        match self.service.remove(name) {
+        let removed = self.service.check_removable(name).and_then(|()| {
+            let removed = self.service.remove(name);
+            // Of the questions before it, a lost answer changes nothing.
+            may_be_done.set(may_be_done.get() || matches!(removed, Err(Failure::Lost(_))));
+            removed
+        });
+        match removed {
             // An earlier attempt has removed it.
-            Err(Failure::NotFound) if lost > 0 => Ok(()),
+            Err(Failure::NotFound) if may_be_done.get() => Ok(()),
             other => other,
         }
     }
@@ -257,12 +265,14 @@ impl<S: Service> Backend for Remote<S> {
     }
 
     fn remove(&self, name: &ObjectName) -> Result<(), BackendError> {
-        self.repeat(|lost| self.try_remove(name, lost))
+        let may_be_done = Cell::new(false);
+        self.repeat(|_| self.try_remove(name, &may_be_done))
             .map_err(|failure| self.of(Operation::Remove, name, failure))
     }
 
     fn discard(&self, name: &ObjectName) -> Result<(), BackendError> {
-        match self.repeat(|_| self.service.remove(name)) {
+        let remove = || self.service.check_removable(name).and_then(|()| self.service.remove(name));
+        match self.repeat(|_| remove()) {
             Ok(()) | Err(Failure::NotFound) => Ok(()),
             Err(failure) => Err(self.of(Operation::Remove, name, failure)),
         }

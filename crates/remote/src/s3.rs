@@ -56,6 +56,9 @@ const CLASSED_FOLDER: &str = "arenas";
 /// Classes whose objects have to be brought back before they can be read.
 const ARCHIVES: [&str; 2] = ["GLACIER", "DEEP_ARCHIVE"];
 
+/// Headers by which stores number their answers. No proxy has them.
+const IDS: [&str; 3] = ["x-amz-request-id", "x-guploader-uploadid", "x-trans-id"];
+
 /// The mode of a lock that no user can lift before its end.
 const COMPLIANCE: &str = "COMPLIANCE";
 
@@ -204,6 +207,25 @@ impl S3 {
         Ok(answer)
     }
 
+    /// Why a request without a text in its answer did not find an object: it may not have come to the
+    /// store, and other requests get a text.
+    fn why_missing(&self, key: &str) -> Failure {
+        let action = self.bucket.get_object(None, key);
+        let asked = self.sign(&action, &[]).and_then(|mut signed| {
+            signed.headers.push(("range", "bytes=0-0".to_owned()));
+            self.call(&signed, &[], 1)
+        });
+        match asked {
+            Ok(answer) if answer.status.is_success() || answer.status.as_u16() == 416 => {
+                Failure::lost("the answer was that there is no such object, and there is one")
+            }
+            Ok(answer) => Said::of(&answer).failure(&answer),
+            // What gives the whole object has one.
+            Err(Failure::Unsupported(_)) => Failure::lost("the object was not found, and is there"),
+            Err(failure) => failure,
+        }
+    }
+
     /// When the lock of an object ends, if it has one that no user can lift: of the other mode,
     /// `GOVERNANCE`, a right is enough.
     fn locked_until(&self, name: &ObjectName) -> Result<Option<Time>, Failure> {
@@ -340,11 +362,15 @@ impl Service for S3 {
         let key = self.key(name);
         let action = self.bucket.head_object(None, &key);
         let answer = self.call(&self.sign(&action, &[])?, &[], 0)?;
-        if !answer.status.is_success() {
-            return Err(Said::of(&answer).failure(&answer));
+        match answer.status.as_u16() {
+            404 | 410 if IDS.iter().any(|id| answer.header(id).is_some()) => Err(Failure::NotFound),
+            404 | 410 => Err(self.why_missing(&key)),
+            _ if !answer.status.is_success() => Err(Said::of(&answer).failure(&answer)),
+            _ => {
+                let length = answer.header("content-length").and_then(|text| text.parse().ok());
+                length.ok_or_else(|| Failure::lost("an answer without the object's length"))
+            }
         }
-        let length = answer.header("content-length").and_then(|text| text.parse().ok());
-        length.ok_or_else(|| Failure::lost("an answer without the object's length"))
     }
 
     fn create(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), Failure> {

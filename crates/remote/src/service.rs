@@ -31,6 +31,11 @@ pub(crate) trait Service: Send + Sync {
     /// Removes the object. It may be [`Failure::NotFound`] or success if it does not exist.
     fn remove(&self, name: &ObjectName) -> Result<(), Failure>;
 
+    /// What must be known before [`Service::remove`]: whether there is something that may be removed so.
+    fn check_removable(&self, _name: &ObjectName) -> Result<(), Failure> {
+        Ok(())
+    }
+
     /// Whether [`Service::remove`] says [`Failure::NotFound`] of an object that does not exist.
     fn says_what_it_removed(&self) -> bool {
         true

@@ -61,6 +61,8 @@ pub(crate) struct WebDav {
     // A plain mutex: held for a look or an insertion, never during a request.
     /// Folders that this client has made, or found to exist.
     folders: Mutex<BTreeSet<String>>,
+    /// Whether the server has ever shown something of the collection.
+    was_seen: AtomicBool,
     description: String,
 }
 
@@ -96,6 +98,7 @@ impl WebDav {
             is_drawn: settings.is_drawn,
             entropy: settings.entropy.clone(),
             folders: Mutex::default(),
+            was_seen: AtomicBool::new(false),
             description,
         })
     }
@@ -112,7 +115,10 @@ impl WebDav {
         ];
         let answer = self.client.call("PROPFIND", url, &headers, ASKED, LISTING_BYTES_MAX)?;
         match answer.status {
-            StatusCode::MULTI_STATUS => listing::parse(&answer.body),
+            StatusCode::MULTI_STATUS => {
+                self.was_seen.store(true, Ordering::Relaxed);
+                listing::parse(&answer.body)
+            }
             StatusCode::OK | StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED => {
                 Err(Failure::Refused {
                     refusal: Refusal::NoSuchPlace,
@@ -120,6 +126,75 @@ impl WebDav {
                 })
             }
             _ => Err(answer.failure()),
+        }
+    }
+
+    /// Asks for something, and believes that it is not there only if the collection itself is: a proxy
+    /// whose server is away finds nothing.
+    fn find<T>(&self, ask: impl Fn() -> Result<T, Failure>) -> Result<T, Failure> {
+        match ask() {
+            Err(Failure::NotFound) => {}
+            found => return found,
+        }
+        match self.look(&self.url, "0") {
+            // It may have come back only now.
+            Ok(_) => ask(),
+            Err(Failure::NotFound) if self.was_seen.load(Ordering::Relaxed) => {
+                Err(Failure::lost("the server finds nothing, not the place itself either"))
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// The entries of a folder, or of the collection itself; none if there is no such folder.
+    fn entries(&self, folder: &str) -> Result<Vec<Entry>, Failure> {
+        let url = match folder {
+            "" => self.url.clone(),
+            folder => format!("{}/", self.url(folder)),
+        };
+        match self.find(|| self.look(&url, "1")) {
+            // Another client may have made it since.
+            Err(Failure::NotFound) if folder.is_empty() => Err(Failure::Refused {
+                refusal: Refusal::NoSuchPlace,
+                answer: "the place itself is not there".to_owned(),
+            }),
+            Err(Failure::NotFound) => Ok(Vec::new()),
+            found => {
+                let entries = found?;
+                self.folders().insert(folder.to_owned());
+                Ok(entries)
+            }
+        }
+    }
+
+    /// One request for a part of a file, by its header `range`.
+    fn read_part(
+        &self,
+        name: &ObjectName,
+        range: &str,
+        offset: u64,
+        length: usize,
+    ) -> Result<Vec<u8>, Failure> {
+        let url = self.url(name.as_str());
+        let headers = [("range", range.to_owned())];
+        let (is_part, read) = match self.client.call("GET", &url, &headers, &[], length) {
+            Ok(mut answer) => {
+                let is_part = answer.status == StatusCode::PARTIAL_CONTENT;
+                self.was_seen.fetch_or(is_part, Ordering::Relaxed);
+                (is_part, answer.part(offset, length).unwrap_or_else(|| Err(answer.failure())))
+            }
+            Err(failure) => (false, Err(failure)),
+        };
+        match read {
+            read if is_part => read,
+            Err(failure @ (Failure::NotFound | Failure::Busy { .. } | Failure::Lost(_))) => {
+                Err(failure)
+            }
+            // Of a collection, servers give a page for people, or say that it is elsewhere.
+            read => match self.file(&url) {
+                Err(failure) if failure.is_of_the_object() => Err(failure),
+                _ => read,
+            },
         }
     }
 
@@ -353,30 +428,11 @@ impl Service for WebDav {
         let Some(range) = range_header(offset, length) else {
             return read_within(self, name, offset, length);
         };
-        let url = self.url(name.as_str());
-        let (is_part, read) = match self.client.call("GET", &url, &[("range", range)], &[], length)
-        {
-            Ok(mut answer) => {
-                let is_part = answer.status == StatusCode::PARTIAL_CONTENT;
-                (is_part, answer.part(offset, length).unwrap_or_else(|| Err(answer.failure())))
-            }
-            Err(failure) => (false, Err(failure)),
-        };
-        match read {
-            read if is_part => read,
-            Err(failure @ (Failure::NotFound | Failure::Busy { .. } | Failure::Lost(_))) => {
-                Err(failure)
-            }
-            // Of a collection, servers give a page for people, or say that it is elsewhere.
-            read => match self.file(&url) {
-                Err(failure) if failure.is_of_the_object() => Err(failure),
-                _ => read,
-            },
-        }
+        self.find(|| self.read_part(name, &range, offset, length))
     }
 
     fn size(&self, name: &ObjectName) -> Result<u64, Failure> {
-        let bytes = self.file(&self.url(name.as_str()))?;
+        let bytes = self.find(|| self.file(&self.url(name.as_str())))?;
         bytes.ok_or_else(|| Failure::lost("an answer without the object's length"))
     }
 
@@ -391,30 +447,30 @@ impl Service for WebDav {
         self.put(name, bytes, IfTaken::Overwrite)
     }
 
-    fn remove(&self, name: &ObjectName) -> Result<(), Failure> {
-        let url = self.url(name.as_str());
+    fn check_removable(&self, name: &ObjectName) -> Result<(), Failure> {
         // A collection would go with all that is in it (RFC 4918, 9.6.1).
-        self.file(&url)?;
-        let answer = self.client.call("DELETE", &url, &[], &[], 0)?;
+        self.find(|| self.file(&self.url(name.as_str()))).map(drop)
+    }
+
+    fn remove(&self, name: &ObjectName) -> Result<(), Failure> {
+        let answer = self.client.call("DELETE", &self.url(name.as_str()), &[], &[], 0)?;
         match answer.status {
             // The removal of some parts failed.
             StatusCode::MULTI_STATUS => Err(Failure::lost("the server removed nothing")),
             status if status.is_success() => Ok(()),
+            // Another client was faster, or a proxy has not asked the server.
+            StatusCode::NOT_FOUND => {
+                self.check_removable(name)?;
+                Err(Failure::Busy { after: None, answer: answer.message() })
+            }
             _ => Err(answer.failure()),
         }
     }
 
     fn list(&self, folder: &str) -> Result<Vec<ObjectInfo>, Failure> {
-        let (url, prefix) = match folder {
-            "" => (self.url.clone(), String::new()),
-            folder => (format!("{}/", self.url(folder)), format!("{folder}/")),
-        };
-        let entries = match self.look(&url, "1") {
-            Ok(entries) => entries,
-            Err(Failure::NotFound) => return Ok(Vec::new()),
-            Err(failure) => return Err(failure),
-        };
-        self.folders().insert(folder.to_owned());
+        let slash = if folder.is_empty() { "" } else { "/" };
+        let (url, prefix) = (self.url(&format!("{folder}{slash}")), format!("{folder}{slash}"));
+        let entries = self.entries(folder)?;
         let own = listing::path_of(&url);
         Ok(entries
             .iter()
@@ -429,11 +485,7 @@ impl Service for WebDav {
     }
 
     fn holds_at_most(&self, folder: &str) -> Result<bool, Failure> {
-        let entries = match self.look(&self.url, "1") {
-            Ok(entries) => entries,
-            Err(Failure::NotFound) => return Ok(true),
-            Err(failure) => return Err(failure),
-        };
+        let entries = self.entries("")?;
         let own = listing::path_of(&self.url);
         Ok(entries.iter().all(|entry| {
             entry.path.trim_end_matches('/') == own.trim_end_matches('/')

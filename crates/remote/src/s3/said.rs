@@ -95,6 +95,8 @@ impl Said {
                 301 | 307 => refused(Refusal::Region),
                 // Of an object there is `NoSuchKey`; other things that are missing are the user's.
                 404 if !self.code.is_empty() => refused(Refusal::Credentials),
+                // Every store names what it does not have: this is of a proxy whose store is away.
+                404 | 410 => Failure::lost(text),
                 _ => answer.failure_saying(text),
             },
         }

@@ -1,10 +1,12 @@
 //! What is between us and a store: proxies that answer in its place, and answers that are cut.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use strongroom_backend::{BackendError, ObjectName, Refusal};
 use strongroom_testkit::http_faults::{FaultyHttp, HttpFault};
+use strongroom_testkit::servers::{azurite, versitygw, wsgidav};
 
 use crate::bad_days::{EMPTY_LISTING, variables_of};
 use crate::{place, settings};
@@ -148,4 +150,58 @@ fn a_body_that_a_proxy_finds_too_long_is_not_a_full_store() {
     let is_named = matches!(&error, BackendError::Refused { refusal: Refusal::Other, answer, .. }
         if answer.contains("413") && answer.contains("proxy"));
     assert!(is_named, "{error:?}");
+}
+
+/// A proxy such as Traefik answers by itself while the container behind it starts again.
+#[test]
+fn what_a_proxy_does_not_find_may_be_there() {
+    let (gateway, blobs, folder) = (versitygw(), azurite(), wsgidav());
+    let name = ObjectName::new("keys", "a");
+    for (text, server, variables) in [
+        ("s3://bucket/x", gateway.server.address, &(|a| gateway.variables(a)) as &dyn Fn(_) -> _),
+        ("azblob://container/x", blobs.server.address, &|a| blobs.variables(a)),
+        ("", folder.server.address, &|_| folder.variables()),
+    ] {
+        let away = Arc::new(AtomicUsize::new(0));
+        let left = away.clone();
+        let proxy = FaultyHttp::start(Some(server), move |_| {
+            let is_away =
+                left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+            match is_away {
+                Ok(_) => HttpFault::Instead(404, Vec::new(), "404 page not found\n".to_owned()),
+                Err(_) => HttpFault::None,
+            }
+        });
+        let text = match text {
+            "" => folder.url(proxy.address, "/x"),
+            text => text.to_owned(),
+        };
+        let backend = place(&text).create(&settings(variables(proxy.address))).unwrap();
+        backend.replace(&name, b"x").unwrap();
+        for requests in 1..4 {
+            away.store(requests, Ordering::Relaxed);
+            assert_eq!(backend.read(&name, 0, 9).unwrap(), b"x", "{text}");
+            away.store(requests, Ordering::Relaxed);
+            assert_eq!(backend.size(&name).unwrap(), 1, "{text}");
+            away.store(requests, Ordering::Relaxed);
+            assert_eq!(backend.list("keys").unwrap().len(), 1, "{text}");
+            away.store(requests, Ordering::Relaxed);
+            assert!(!backend.holds_at_most("arenas").unwrap(), "{text}");
+        }
+        away.store(0, Ordering::Relaxed);
+        // What is not there costs at most two further requests.
+        let other = ObjectName::new("keys", "b");
+        let before = proxy.asked().len();
+        assert!(backend.size(&other).unwrap_err().is_not_found(), "{text}");
+        assert!(backend.read(&other, 0, 9).unwrap_err().is_not_found(), "{text}");
+        assert!(backend.list("arenas").unwrap().is_empty(), "{text}");
+        let asked = proxy.asked();
+        assert!(asked.len() - before <= 9, "{text}: {:?}", &asked[before..]);
+        // What is there costs none.
+        let before = proxy.asked().len();
+        backend.read(&name, 0, 9).unwrap();
+        backend.size(&name).unwrap();
+        backend.list("keys").unwrap();
+        assert_eq!(proxy.asked().len() - before, 3, "{text}");
+    }
 }
