@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use strongroom_arena::envelope::format::ObjectKind;
 use strongroom_arena::envelope::{self, proof};
@@ -13,6 +14,7 @@ use strongroom_arena::{ARENAS_FOLDER, ArenaName, object_bytes_max};
 use strongroom_backend::{
     Backend, BackendError, LocalBackend, ObjectInfo, ObjectName, Operation, Promises, Refusal,
 };
+use strongroom_base::Stopwatch;
 use strongroom_repository::arena_bytes_of;
 use strongroom_repository::objects::{
     ASIDE_FOLDER, COLLECTIONS_FOLDER, FORGOTTEN_FOLDER, SESSIONS_FOLDER, expected, is_as_named,
@@ -28,6 +30,8 @@ pub(crate) const OBJECT_BYTES_MAX: u64 = 3 << 30;
 /// Sessions of one visitor that may exist at a time. More is a mistake, or an attack: each of them
 /// keeps collections from removing anything.
 const SESSIONS_MAX: usize = 1000;
+/// A quota that seems to be used up is counted again after this time at the earliest.
+const COUNTED_AGAIN_AFTER: Duration = Duration::from_secs(60);
 /// How many objects the first listing of a room is expected to have.
 const OBJECTS_AT_FIRST: usize = 10_000;
 
@@ -54,6 +58,8 @@ pub struct Room {
     beginning: Mutex<()>,
     /// Bytes of all objects; `u64::MAX` as long as they were not counted.
     used: AtomicU64,
+    /// When they were last counted again because of a quota.
+    counted_again: Mutex<Option<Stopwatch>>,
     /// Objects of the longest listing.
     objects_listed: AtomicUsize,
 }
@@ -81,6 +87,7 @@ impl Room {
             sessions: Mutex::default(),
             beginning: Mutex::default(),
             used: AtomicU64::new(u64::MAX),
+            counted_again: Mutex::default(),
             objects_listed: AtomicUsize::new(OBJECTS_AT_FIRST),
         }
     }
@@ -200,13 +207,17 @@ impl Room {
             return Err(BackendError::TooLarge { name: name.clone(), bytes });
         }
         if let Some(quota) = visitor.quota {
-            let used = self.used()?;
             // What a collection needs to make room is let through for some time.
             let limit = match visitor.role.rewrites_arenas() && serves_removal(name) {
                 true => quota.saturating_add(quota / 16).saturating_add(REMOVAL_BYTES),
                 false => quota,
             };
-            if used.saturating_add(bytes) > limit {
+            let is_beyond = |used: u64| used.saturating_add(bytes) > limit;
+            let mut used = self.used()?;
+            if is_beyond(used) && self.may_count_again() {
+                used = self.count_all()?;
+            }
+            if is_beyond(used) {
                 let answer = format!("the quota of {quota} bytes is used up ({used} are stored)");
                 self.note(visitor, "over-quota", name.as_str(), bytes);
                 return Err(refused(Operation::Write, name, Refusal::Quota, answer));
@@ -363,9 +374,24 @@ impl Room {
         if known != u64::MAX {
             return Ok(known);
         }
+        self.count_all()
+    }
+
+    fn count_all(&self) -> Result<u64, BackendError> {
         let counted = list_objects(&*self.backend()?)?.iter().map(|info| info.bytes).sum();
         self.used.store(counted, Ordering::Relaxed);
         Ok(counted)
+    }
+
+    /// Whether the bytes may be counted again: the owner may have removed objects on this machine, by
+    /// another program. A client that is refused often must not have them counted each time.
+    fn may_count_again(&self) -> bool {
+        let mut last = self.counted_again.lock().unwrap_or_else(PoisonError::into_inner);
+        let may = last.as_ref().is_none_or(|last| last.elapsed() >= COUNTED_AGAIN_AFTER);
+        if may {
+            *last = Some(Stopwatch::start());
+        }
+        may
     }
 
     fn count(&self, more: u64, less: u64) {

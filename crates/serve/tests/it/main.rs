@@ -198,6 +198,22 @@ fn a_quota_is_kept() {
     backend.create(&ObjectName::new("sessions", "c8".repeat(16)), &object).unwrap();
 }
 
+/// The owner prunes on the server itself, by another program.
+#[test]
+fn a_quota_is_counted_again_before_it_refuses() {
+    let world = World::open(Checks::Nothing);
+    let token = world.token("room", Role::Append, Some(3000));
+    let backend = world.place(&token).open(&world.settings(&token)).unwrap().unwrap();
+    let object = |number: u8| ObjectName::new("snapshots", format!("{number:02x}").repeat(16));
+    backend.create(&object(1), &[1; 2900]).unwrap();
+    let room = world.house.path().join("rooms/room");
+    std::fs::remove_file(room.join(object(1).as_str())).unwrap();
+    backend.create(&object(2), &[2; 2900]).unwrap();
+    // Once in a minute.
+    std::fs::remove_file(room.join(object(2).as_str())).unwrap();
+    assert_eq!(refusal_of(backend.create(&object(3), &[3; 2900])), Refusal::Quota);
+}
+
 /// Who may prune can begin to make room, although there is none for a backup.
 #[test]
 fn kept_o16_a_used_up_quota_lets_room_be_made() {
