@@ -6,9 +6,11 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use strongroom_backend::Refusal;
+use strongroom_base::Stopwatch;
 use zeroize::Zeroizing;
 
 use crate::failure::Failure;
@@ -55,32 +57,69 @@ fn from_file(path: &Path, variable: &str) -> Result<Zeroizing<String>, Failure> 
 }
 
 /// How long a command may take to give a secret: a person may have to type something.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+/// How long the output of a command is waited for that has ended: what it started may hold it open.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+const LOOK: Duration = Duration::from_millis(10);
 
 fn from_command(command: &str, variable: &str) -> Result<Zeroizing<String>, Failure> {
     let failed = |reason: String| missing(format!("the command in {variable} failed: {reason}"));
+    let output = output_of(command, PATIENCE).map_err(failed)?;
+    first_line(output.as_slice()).map_err(failed)
+}
+
+/// What a command of the shell prints. One that waits for an answer that does not come must not keep
+/// all else waiting.
+///
+/// # Errors
+///
+/// If it fails, prints too much or takes too long: in words for people.
+pub(crate) fn output_of(command: &str, patience: Duration) -> Result<Zeroizing<Vec<u8>>, String> {
     let mut child = Command::new("sh")
         .args(["-c", command])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
-        .map_err(|error| failed(error.to_string()))?;
-    // One that waits for an answer that does not come must not keep all else waiting. What it started may hold its
-    // output open, so that is read beside.
+        .map_err(|error| error.to_string())?;
     let output = child.stdout.take().expect("its output is a pipe");
-    let (give, line) = std::sync::mpsc::sync_channel(1);
-    std::thread::spawn(move || give.send(first_line(output)));
-    let Ok(line) = line.recv_timeout(PATIENCE) else {
-        // It may have ended by itself.
-        let _ = child.kill();
-        let _ = child.wait();
-        return Err(failed(format!("it has not ended after {} s", PATIENCE.as_secs())));
+    let collected = Arc::new(Mutex::new(Zeroizing::new(Vec::with_capacity(1024))));
+    let shared = collected.clone();
+    let reading = std::thread::spawn(move || collect(output, &shared));
+    let began = Stopwatch::start();
+    let status = loop {
+        match child.try_wait().map_err(|error| error.to_string())? {
+            Some(status) => break status,
+            None if began.elapsed() < patience => std::thread::sleep(LOOK),
+            None => {
+                // It may have ended by itself.
+                let _ = child.kill();
+                let _ = child.wait();
+                return Err(format!("it has not ended after {} s", patience.as_secs()));
+            }
+        }
     };
-    let status = child.wait().map_err(|error| failed(error.to_string()))?;
-    if !status.success() {
-        return Err(failed(status.to_string()));
+    let ended = Stopwatch::start();
+    while !reading.is_finished() && ended.elapsed() < LAST_WORDS {
+        std::thread::sleep(LOOK);
     }
-    line.map_err(failed)
+    if !status.success() {
+        return Err(status.to_string());
+    }
+    let bytes = std::mem::take(&mut *collected.lock().unwrap_or_else(PoisonError::into_inner));
+    match bytes.len() as u64 > SECRET_BYTES_MAX {
+        true => Err(format!("it is longer than {SECRET_BYTES_MAX} bytes")),
+        false => Ok(bytes),
+    }
+}
+
+/// Keeps what comes, up to a byte too much; the rest is read and dropped, so that the command ends.
+fn collect(mut source: impl Read, into: &Mutex<Zeroizing<Vec<u8>>>) {
+    let mut buffer = Zeroizing::new([0; 1024]);
+    while let Ok(count @ 1..) = source.read(&mut *buffer) {
+        let mut into = into.lock().unwrap_or_else(PoisonError::into_inner);
+        let rest = (SECRET_BYTES_MAX as usize + 1).saturating_sub(into.len());
+        into.extend_from_slice(&buffer[..count.min(rest)]);
+    }
 }
 
 fn first_line(source: impl Read) -> Result<Zeroizing<String>, String> {
@@ -137,5 +176,17 @@ mod tests {
             let Failure::Refused { answer, .. } = failure else { panic!("{failure:?}") };
             assert!(answer.contains(says) && answer.contains(name), "{answer}");
         }
+    }
+
+    #[test]
+    fn a_command_keeps_nothing_waiting_for_longer_than_it_may() {
+        let began = Stopwatch::start();
+        let slow = output_of("echo x; exec sleep 600", Duration::from_millis(200));
+        assert!(slow.as_ref().is_err_and(|why| why.contains("has not ended")), "{slow:?}");
+        // What it leaves running has its output too.
+        let left = output_of("sleep 30 2>/dev/null & echo x", PATIENCE).unwrap();
+        assert_eq!(left.as_slice(), b"x\n");
+        assert!(output_of("head -c 100000 /dev/zero", PATIENCE).unwrap_err().contains("longer"));
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     }
 }

@@ -1,23 +1,26 @@
 //! Where the keys come from: the variables, the profile's files, a command, the machine itself.
 //!
-//! The order is that of Amazon's own programs. Keys that expire are asked for again before they do.
+//! The order is that of Amazon's own programs. Keys that expire are asked for again before they do. If
+//! that fails they are used to their end, and asked for again meanwhile.
 
-use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, TryLockError};
 use std::time::Duration;
 
 use rusty_s3::Credentials;
 use serde_json::Value;
 use strongroom_backend::Refusal;
-use strongroom_base::Timestamp;
+use strongroom_base::{Stopwatch, Timestamp};
 
 use crate::failure::Failure;
 use crate::http::{Http, MESSAGE_BYTES_MAX, Request};
 use crate::s3::profile::Profile;
+use crate::secret;
 use crate::settings::{Settings, Variables};
 
 /// Keys are asked for again this long before they expire.
 const RENEWED_BEFORE: Duration = Duration::from_secs(300);
+/// Keys are asked for this long after a failure at the earliest: many callers may wait for them.
+const ASKED_AGAIN_AFTER: Duration = Duration::from_secs(2);
 /// The address under which a machine at Amazon learns its own keys.
 const MACHINE: &str = "http://169.254.169.254";
 /// The same, inside a container.
@@ -26,8 +29,17 @@ const CONTAINER: &str = "http://169.254.170.2";
 /// Gives the keys to sign with.
 pub(crate) struct Provider {
     source: Source,
-    // Held while keys are asked for: one caller asks, the others wait for the same keys.
+    // A plain mutex: held for a look or a change.
     known: Mutex<Option<Known>>,
+    // Held while keys are asked for: one caller asks, and those without keys wait for the same ones.
+    asking: Mutex<Option<Failed>>,
+}
+
+/// Keys that were asked for in vain.
+struct Failed {
+    since: Stopwatch,
+    refusal: Option<Refusal>,
+    answer: String,
 }
 
 #[derive(Clone)]
@@ -52,12 +64,16 @@ enum Source {
 impl Provider {
     /// Decides where keys come from. Nothing is asked yet.
     pub(crate) fn new(profile: &Profile, settings: &Settings) -> Self {
-        Self { source: Source::find(profile, &settings.variables), known: Mutex::default() }
+        Self::of(Source::find(profile, &settings.variables))
     }
 
     /// Always gives these keys.
     pub(crate) fn fixed(credentials: Credentials) -> Self {
-        Self { source: Source::Fixed(credentials), known: Mutex::default() }
+        Self::of(Source::Fixed(credentials))
+    }
+
+    fn of(source: Source) -> Self {
+        Self { source, known: Mutex::default(), asking: Mutex::default() }
     }
 
     /// The keys now.
@@ -65,15 +81,63 @@ impl Provider {
         if let Source::Fixed(credentials) = &self.source {
             return Ok(credentials.clone());
         }
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = i64::try_from(RENEWED_BEFORE.as_nanos()).unwrap_or(0);
-        let is_valid =
-            |known: &Known| known.until.is_none_or(|until| now.0.saturating_add(before) < until.0);
-        if let Some(valid) = known.as_ref().filter(|known| is_valid(known)) {
-            return Ok(valid.credentials.clone());
+        if let Some(valid) = self.known_until(now, RENEWED_BEFORE) {
+            return Ok(valid);
         }
-        let asked = self.source.ask(http)?;
-        Ok(known.insert(asked).credentials.clone())
+        let last = self.known_until(now, Duration::ZERO);
+        let mut failed = match (self.asking.try_lock(), &last) {
+            (Ok(failed), _) => failed,
+            // Another caller asks already.
+            (Err(TryLockError::WouldBlock), Some(last)) => return Ok(last.clone()),
+            _ => self.asking.lock().unwrap_or_else(PoisonError::into_inner),
+        };
+        if let Some(valid) = self.known_until(now, RENEWED_BEFORE) {
+            return Ok(valid);
+        }
+        let is_recent = |failed: &Failed| failed.since.elapsed() < ASKED_AGAIN_AFTER;
+        if !failed.as_ref().is_some_and(is_recent) {
+            match self.source.ask(http) {
+                Ok(asked) => {
+                    *failed = None;
+                    return Ok(self.known().insert(asked).credentials.clone());
+                }
+                Err(failure) => *failed = Some(Failed::new(failure)),
+            }
+        }
+        // Keys that were given before are given again when what gives them is back.
+        let was_given = self.known().is_some();
+        last.ok_or_else(|| failed.as_ref().expect("it has failed").failure(was_given))
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, Option<Known>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The known keys, if they are valid for this time.
+    fn known_until(&self, now: Timestamp, time: Duration) -> Option<Credentials> {
+        let end = now.0.saturating_add(i64::try_from(time.as_nanos()).unwrap_or(i64::MAX));
+        let known = self.known();
+        let valid = known.as_ref().filter(|known| known.until.is_none_or(|until| end < until.0))?;
+        Some(valid.credentials.clone())
+    }
+}
+
+impl Failed {
+    fn new(failure: Failure) -> Self {
+        let refusal = match &failure {
+            Failure::Refused { refusal, .. } => Some(*refusal),
+            _ => None,
+        };
+        Self { since: Stopwatch::start(), refusal, answer: failure.answer() }
+    }
+
+    /// The failure for a caller. One that may pass is tried again like any other request.
+    fn failure(&self, may_pass: bool) -> Failure {
+        let answer = self.answer.clone();
+        match self.refusal {
+            Some(refusal) if !may_pass => Failure::Refused { refusal, answer },
+            _ => Failure::lost(answer),
+        }
     }
 }
 
@@ -153,17 +217,9 @@ fn from_command(command: &str) -> Result<Known, Failure> {
         refusal: Refusal::NoCredentials,
         answer: format!("the command `credential_process` of the profile failed: {reason}"),
     };
-    let output = Command::new("sh")
-        .args(["-c", command])
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output()
-        .map_err(|error| failed(error.to_string()))?;
-    if !output.status.success() {
-        return Err(failed(output.status.to_string()));
-    }
+    let output = secret::output_of(command, secret::PATIENCE).map_err(failed)?;
     let value: Value =
-        serde_json::from_slice(&output.stdout).map_err(|error| failed(error.to_string()))?;
+        serde_json::from_slice(&output).map_err(|error| failed(error.to_string()))?;
     parse(&value)
 }
 
@@ -212,4 +268,74 @@ fn parse(value: &Value) -> Result<Known, Failure> {
         answer: "the answer about keys has no keys in it".to_owned(),
     })?;
     Ok(Known { credentials, until })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use strongroom_base::{Cancel, OsEntropy, SystemClock};
+
+    use super::*;
+    use crate::rate::Rate;
+
+    fn http() -> Http {
+        let settings = Settings {
+            variables: Variables::new([]),
+            rate: Rate::default(),
+            connections: None,
+            patience: Duration::from_secs(10),
+            cancel: Cancel::new(),
+            clock: Arc::new(SystemClock),
+            entropy: Arc::new(OsEntropy),
+            is_drawn: |_| false,
+            judge: |_, _| strongroom_backend::Soundness::Repairable,
+        };
+        Http::new(&settings, &[])
+    }
+
+    /// A second in the year 2033, and the seconds after it.
+    fn at(second: i64) -> Timestamp {
+        Timestamp((2_000_000_000 + second) * 1_000_000_000)
+    }
+
+    /// Keys that end at the second 1000, by a command that fails while a file is there.
+    fn provider(folder: &std::path::Path) -> Provider {
+        let text = r#"{"Version":1,"AccessKeyId":"k","SecretAccessKey":"s","Expiration":"TIME"}"#;
+        let text = text.replace("TIME", "2033-05-18T03:50:00Z");
+        let folder = folder.display();
+        Provider::of(Source::Command(format!(
+            "sleep 30 2>/dev/null & echo >> {folder}/asked; test ! -e {folder}/away && echo '{text}'"
+        )))
+    }
+
+    /// The service of a machine that gives its keys may not answer for a moment.
+    #[test]
+    fn keys_are_used_to_their_end_if_no_new_ones_are_given() {
+        let folder = tempfile::tempdir().unwrap();
+        let (http, provider) = (http(), provider(folder.path()));
+        let asked = || std::fs::read(folder.path().join("asked")).unwrap_or_default().len();
+        let began = Stopwatch::start();
+        std::fs::write(folder.path().join("away"), "").unwrap();
+        let never = provider.get(&http, at(0));
+        let is_refused =
+            matches!(never, Err(Failure::Refused { refusal: Refusal::NoCredentials, .. }));
+        assert!(is_refused, "{:?}", never.err());
+        // Others who wait for the same are not kept waiting for another failure.
+        assert!(provider.get(&http, at(0)).is_err());
+        assert_eq!(asked(), 1);
+        std::fs::remove_file(folder.path().join("away")).unwrap();
+        std::thread::sleep(ASKED_AGAIN_AFTER);
+        assert_eq!(provider.get(&http, at(0)).unwrap().key(), "k");
+        assert_eq!(provider.get(&http, at(600)).unwrap().key(), "k");
+        assert_eq!(asked(), 2);
+        // They end in five minutes, and then they have ended.
+        std::fs::write(folder.path().join("away"), "").unwrap();
+        assert_eq!(provider.get(&http, at(900)).unwrap().key(), "k");
+        assert_eq!(asked(), 3);
+        let ended = provider.get(&http, at(1000));
+        assert!(matches!(ended, Err(Failure::Lost(_))), "{:?}", ended.err());
+        // What the command leaves running keeps none waiting.
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    }
 }
