@@ -191,7 +191,8 @@ impl Door for OneRoom {
 fn serve_stdio(context: &Context, path: &Path, args: &Args) -> Result<ExitCode, CliError> {
     let log = match &args.log {
         Some(log) => {
-            let log = AuditLog::open(log, Arc::new(SystemClock));
+            // The server of a client that is gone may still be there.
+            let log = AuditLog::open_shared(log, Arc::new(SystemClock));
             Some(Arc::new(log.map_err(|error| failed(error.into()))?))
         }
         None => None,
