@@ -17,6 +17,7 @@ mod listen;
 mod listing;
 mod log;
 mod metrics;
+mod notes;
 mod rights;
 mod room;
 mod token;

@@ -13,6 +13,9 @@
 //! and open only with a key of its own domain. No block leaves the server. A request that begins in
 //! the front and ends in the blocks is refused, not cut short: what is sent is all that was asked for.
 //!
+//! Notes about a name (`agreed-XX/`) are for those who replace objects: `keep` and `admin`, and to each of
+//! them about what it may change itself.
+//!
 //! An arena is new in its first generation. The next ones replace it, so only who may replace and
 //! remove objects creates them.
 

@@ -23,6 +23,7 @@ use strongroom_repository::objects::{
 
 use crate::limits::CHECKED_BYTES;
 use crate::log::AuditLog;
+use crate::notes;
 use crate::rights::{Role, Verb};
 
 /// The largest object that any room takes: the largest arena, with parity and frame.
@@ -146,7 +147,9 @@ impl Room {
         visitor: &Visitor,
         folder: &str,
     ) -> Result<Vec<ObjectInfo>, BackendError> {
-        self.allow_in(visitor, Verb::See, folder, folder)?;
+        if !visitor.role.may(Verb::See, folder) {
+            return Err(self.refusal(visitor, Verb::See, folder));
+        }
         let infos = self.backend()?.list(folder)?;
         self.objects_listed.fetch_max(infos.len(), Ordering::Relaxed);
         Ok(infos)
@@ -165,7 +168,7 @@ impl Room {
         offset: u64,
         bytes: u64,
     ) -> Result<(), BackendError> {
-        if visitor.role.may(Verb::Read, name.folder()) {
+        if self.allows(visitor, Verb::Read, name) {
             return Ok(());
         }
         let refused = || self.refusal(visitor, Verb::Read, name.as_str());
@@ -199,7 +202,9 @@ impl Room {
         {
             return Err(self.refusal(visitor, Verb::Replace, name.as_str()));
         }
-        if self.checks == Checks::Envelopes && expected(name).is_none() && !is_aside(name) {
+        let is_ours =
+            expected(name).is_some() || is_aside(name) || notes::folder_in(name).is_some();
+        if self.checks == Checks::Envelopes && !is_ours {
             let answer = "no object of a repository has this name".to_owned();
             return Err(refused(Operation::Write, name, Refusal::Content, answer));
         }
@@ -280,6 +285,10 @@ impl Room {
         bytes: &[u8],
     ) -> Result<(), BackendError> {
         let wrong = |answer: String| refused(Operation::Write, name, Refusal::Content, answer);
+        if notes::folder_in(name).is_some() {
+            let is_whole = notes::is_whole(name, bytes);
+            return is_whole.then_some(()).ok_or_else(|| wrong("it arrived damaged".to_owned()));
+        }
         let inspection = envelope::inspect(bytes).map_err(|error| wrong(error.to_string()))?;
         if !inspection.is_whole() {
             return Err(wrong("it arrived damaged".to_owned()));
@@ -340,17 +349,16 @@ impl Room {
         verb: Verb,
         name: &ObjectName,
     ) -> Result<(), BackendError> {
-        self.allow_in(visitor, verb, name.folder(), name.as_str())
+        match self.allows(visitor, verb, name) {
+            true => Ok(()),
+            false => Err(self.refusal(visitor, verb, name.as_str())),
+        }
     }
 
-    fn allow_in(
-        &self,
-        visitor: &Visitor,
-        verb: Verb,
-        folder: &str,
-        what: &str,
-    ) -> Result<(), BackendError> {
-        if visitor.role.may(verb, folder) { Ok(()) } else { Err(self.refusal(visitor, verb, what)) }
+    /// Whether the role allows this, of a note with what it is about too.
+    fn allows(&self, visitor: &Visitor, verb: Verb, name: &ObjectName) -> bool {
+        let folders = std::iter::once(name.folder()).chain(notes::folder_in(name));
+        folders.into_iter().all(|folder| visitor.role.may(verb, folder))
     }
 
     /// The refusal of something that the role does not allow.

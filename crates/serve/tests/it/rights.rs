@@ -1,11 +1,14 @@
 //! Every role tries every verb in every folder.
 
+use std::sync::Arc;
+
 use strongroom_arena::envelope::format::ObjectKind;
-use strongroom_backend::{BackendError, ObjectName, Refusal};
-use strongroom_base::{DomainId, Timestamp};
+use strongroom_backend::{AgreedBackend, Backend, BackendError, ObjectName, Refusal};
+use strongroom_base::{DomainId, OsEntropy, SystemClock, Timestamp};
+use strongroom_repository::{InitOptions, Repository, Surroundings};
 use strongroom_serve::{Checks, Role};
 
-use crate::world::{World, object};
+use crate::world::{World, object, refusal_of};
 
 /// A folder, and a kind of object in it.
 const FOLDERS: [(&str, ObjectKind); 9] = [
@@ -169,4 +172,62 @@ fn sessions_of_others_stay() {
     // A retry by its owner changes nothing.
     one.create(&session, &bytes).unwrap();
     one.remove(&session).unwrap();
+}
+
+/// As a replica of a repository from a place without exclusive create.
+#[test]
+fn a_repository_whose_users_agree_is_kept() {
+    let world = World::open(Checks::Envelopes);
+    let open = |role| {
+        let key = world.token("room", role, None);
+        world.place(&key).open(&world.settings(&key)).unwrap().unwrap()
+    };
+    let owner = open(Role::Admin);
+    let surroundings = Surroundings {
+        backend: owner.clone(),
+        clock: Arc::new(SystemClock),
+        entropy: Arc::new(OsEntropy),
+        cache: None,
+    };
+    let options = InitOptions { agreed: true, ..InitOptions::default() };
+    Repository::init(surroundings, &[b'x'; 40], &options).unwrap();
+    let agreed = |role| AgreedBackend::new(open(role), |_| false, Arc::new(OsEntropy));
+    // In a note, and in a draft.
+    for length in [300, 40_000] {
+        let id = [length as u8; 16];
+        let body = vec![7; length];
+        let name = ObjectName::new("snapshots", format!("{:02x}", id[0]).repeat(16));
+        let bytes = object(ObjectKind::Snapshot, id, &body);
+        for role in [Role::PutOnly, Role::Append] {
+            assert_eq!(outcome(agreed(role).create(&name, &bytes)), Outcome::Forbidden, "{role}");
+        }
+        agreed(Role::Keep).create(&name, &bytes).unwrap();
+        let other = agreed(Role::Admin).create(&name, &bytes[1..]);
+        assert!(matches!(other, Err(BackendError::AlreadyExists { .. })), "{other:?}");
+    }
+    // About what a role may not change, it leaves no notes; nor may their bytes be others.
+    let round = "00000009-0123456789abcdef";
+    let note =
+        |stem: &str, end: &str| ObjectName::new("agreed-07", format!("{stem}.{round}.{end}"));
+    let keep = open(Role::Keep);
+    for stem in ["top.config", "keys.07"] {
+        assert_eq!(outcome(keep.replace(&note(stem, "1"), b"")), Outcome::Forbidden, "{stem}");
+    }
+    for (end, bytes) in [("1", &b"x"[..]), ("2", b""), ("2", b"rubbish"), ("x", b"")] {
+        let refused = keep.replace(&note("snapshots.07", end), bytes);
+        assert_eq!(refusal_of(refused), Refusal::Content, "{end}");
+    }
+    // The draft of an arena has all of its blocks.
+    let arena = object(ObjectKind::DataArena, [5; 16], &[7; 300]);
+    let hash = &blake3::hash(&arena).to_hex()[..32];
+    let draft = ObjectName::new("agreed-07", format!("arenas.{}.1.{hash}.draft", "05".repeat(16)));
+    keep.replace(&draft, &arena).unwrap();
+    for role in [Role::PutOnly, Role::Audit] {
+        assert_eq!(outcome(open(role).read(&draft, 0, 1000)), Outcome::Forbidden, "{role}");
+    }
+    assert!(open(Role::Append).read(&draft, 0, 9999).unwrap() == arena);
+    let rubbish = [7; 300];
+    let hash = &blake3::hash(&rubbish).to_hex()[..32];
+    let draft = ObjectName::new("agreed-07", format!("snapshots.07.{hash}.draft"));
+    assert_eq!(refusal_of(keep.replace(&draft, &rubbish)), Refusal::Content);
 }
