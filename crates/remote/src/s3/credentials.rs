@@ -89,7 +89,10 @@ impl Provider {
             (Ok(failed), _) => failed,
             // Another caller asks already.
             (Err(TryLockError::WouldBlock), Some(last)) => return Ok(last.clone()),
-            _ => self.asking.lock().unwrap_or_else(PoisonError::into_inner),
+            (Err(TryLockError::WouldBlock), None) => {
+                self.asking.lock().unwrap_or_else(PoisonError::into_inner)
+            }
+            (Err(TryLockError::Poisoned(failed)), _) => failed.into_inner(),
         };
         if let Some(valid) = self.known_until(now, RENEWED_BEFORE) {
             return Ok(valid);
