@@ -7,6 +7,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 use strongroom_testkit::Random;
 
 use crate::space::Disk;
-use crate::world::{World, has_program, is_root, program, skipped};
+use crate::world::{Run, World, has_program, is_root, program, skipped};
 
 #[test]
 fn cat_writes_a_range() {
@@ -217,4 +218,29 @@ fn a_dump_that_ends_early_is_no_snapshot() {
     redis.process.kill().unwrap();
     World::finish(child).exits(1).warns("redis-cli").warns("failed");
     assert_eq!(world.run(["snapshots", "--json"]).exits(0).events("snapshot").len(), 0);
+}
+
+/// sshd keeps the server of a connection that broke, and other clients come at any time.
+#[test]
+fn several_servers_behind_ssh_share_a_log() {
+    let world = World::empty();
+    let (room, log, ssh) = (world.path("room"), world.path("log"), world.path("ssh"));
+    let words =
+        format!("serve --stdio --role admin --path {} --log {}", room.display(), log.display());
+    let mut left = world.command(words.split(' '));
+    let mut left = left.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut greeting = [0; 10];
+    left.stdout.as_mut().unwrap().read_exact(&mut greeting).unwrap();
+    let script = format!("#!/bin/sh\nexec {} {words}\n", program().display());
+    fs::write(&ssh, script).unwrap();
+    fs::set_permissions(&ssh, PermissionsExt::from_mode(0o755)).unwrap();
+    for (command, code) in [("init", 0), ("snapshots", 0), ("init", 1)] {
+        let mut client = world.command(["--repo", "ssh://host/room", command]);
+        Run::of(client.env("STRONGROOM_SSH", &ssh).output().unwrap()).exits(code);
+    }
+    left.kill().unwrap();
+    left.wait().unwrap();
+    let (lines, _) = strongroom_serve::check_log(&log).unwrap();
+    let text = fs::read_to_string(&log).unwrap();
+    assert!(lines >= 3 && text.contains("create config"), "{text}");
 }
