@@ -135,7 +135,7 @@ impl Reply {
 
     /// How a login failed. A server that has no room for one more connection refuses it with the code
     /// of a wrong password.
-    fn of_login(self, was_let_in: bool) -> Failure {
+    fn login_failure(self, was_let_in: bool) -> Failure {
         let text = self.text.to_ascii_lowercase();
         let has_no_room = ["maximum", "too many", "already connected", "connection limit"];
         match self.code {
@@ -152,8 +152,8 @@ impl Reply {
     }
 
     /// The reply to a step of a login, if its code is one of these.
-    fn is_of_login(self, codes: &[u16], was_let_in: bool) -> Result<Self, Failure> {
-        if codes.contains(&self.code) { Ok(self) } else { Err(self.of_login(was_let_in)) }
+    fn in_login(self, codes: &[u16], was_let_in: bool) -> Result<Self, Failure> {
+        if codes.contains(&self.code) { Ok(self) } else { Err(self.login_failure(was_let_in)) }
     }
 }
 
@@ -177,7 +177,7 @@ impl Control {
             is_busy: false,
         };
         let was_let_in = server.was_let_in.load(Ordering::Relaxed);
-        control.reply()?.is_of_login(&[220], was_let_in)?;
+        control.reply()?.in_login(&[220], was_let_in)?;
         if server.tls.is_some() && !server.is_implicit {
             control.ask("AUTH TLS")?.is(&[234]).map_err(|failure| match failure {
                 Failure::Refused { answer, .. } => Failure::Refused {
@@ -192,9 +192,9 @@ impl Control {
             control.stream = secure(socket, server)?;
         }
         let reply = control.ask(&format!("USER {user}"))?;
-        if reply.is_of_login(&[230, 331], was_let_in)?.code == 331 {
+        if reply.in_login(&[230, 331], was_let_in)?.code == 331 {
             let reply = control.ask(&format!("PASS {password}"))?;
-            reply.is_of_login(&[230, 202], was_let_in)?;
+            reply.in_login(&[230, 202], was_let_in)?;
         }
         server.was_let_in.store(true, Ordering::Relaxed);
         let is_secure = server.tls.is_some();
