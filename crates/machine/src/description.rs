@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use arguments::tpm_socket;
 pub(crate) use command_line::{Argument, Properties, split};
-pub(crate) use devices::{device_name, disk_bus, is_cdrom, is_network};
+pub(crate) use devices::{device_name, disk_bus, is_cdrom, is_network, is_passed_through};
 
 /// A longer file is no description.
 pub const DESCRIPTION_BYTES_MAX: u64 = 4 << 20;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::description::{DiskBus, device_name, disk_bus, is_cdrom};
+use crate::description::{DiskBus, device_name, disk_bus, is_cdrom, is_passed_through};
 use crate::error::MachineError;
 use crate::qmp::Qmp;
 
@@ -219,6 +219,8 @@ fn why_left_out(device: &Device, inserted: &Value) -> Option<WhyLeftOut> {
         Some(WhyLeftOut::Empty)
     } else if inserted["ro"] == true {
         Some(WhyLeftOut::ReadOnly)
+    } else if is_passed_through(&device.driver) || device.takes_scsi {
+        Some(WhyLeftOut::PassedThrough)
     } else {
         None
     }
@@ -255,6 +257,9 @@ struct Device {
     /// Absent if it is none for disks.
     bus: Option<DiskBus>,
     iothread: Option<String>,
+    /// A `virtio-blk` that passes SCSI commands of the guest to the host (`scsi=on`), beside its usual
+    /// requests.
+    takes_scsi: bool,
 }
 
 impl Device {
@@ -287,7 +292,8 @@ impl Device {
             }
         }
         let bus = disk_bus(&driver);
-        Ok(Self { path, id, driver, controller, bus, iothread })
+        let takes_scsi = value(qmp, &path, "scsi")?.is_some_and(|value| value == true);
+        Ok(Self { path, id, driver, controller, bus, iothread, takes_scsi })
     }
 }
 
@@ -346,6 +352,37 @@ pub fn nodes(qmp: &Qmp) -> Result<BTreeMap<String, Vec<Bitmap>>, MachineError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn device(driver: &str) -> Device {
+        Device {
+            path: "/machine/peripheral/sda".to_owned(),
+            id: Some("sda".to_owned()),
+            driver: driver.to_owned(),
+            controller: None,
+            bus: disk_bus(driver),
+            iothread: None,
+            takes_scsi: false,
+        }
+    }
+
+    #[test]
+    fn a_disk_to_which_the_guest_sends_scsi_commands_is_no_disk_of_qemus() {
+        let inserted = json!({"node-name": "n", "ro": false});
+        for (driver, why) in [
+            ("scsi-hd", None),
+            ("virtio-blk-pci", None),
+            ("scsi-block", Some(WhyLeftOut::PassedThrough)),
+            ("scsi-generic", Some(WhyLeftOut::PassedThrough)),
+            ("scsi-cd", Some(WhyLeftOut::Removable)),
+        ] {
+            assert_eq!(why_left_out(&device(driver), &inserted), why, "{driver}");
+        }
+        let with_scsi = Device { takes_scsi: true, ..device("virtio-blk-pci") };
+        assert_eq!(why_left_out(&with_scsi, &inserted), Some(WhyLeftOut::PassedThrough));
+        let read_only = json!({"node-name": "n", "ro": true});
+        let why = why_left_out(&device("scsi-block"), &read_only);
+        assert_eq!(why, Some(WhyLeftOut::ReadOnly));
+    }
 
     #[test]
     fn a_device_of_the_host_is_a_disk_by_its_class() {

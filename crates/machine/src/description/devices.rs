@@ -32,6 +32,12 @@ pub fn is_cdrom(driver: &str) -> bool {
     matches!(driver, "scsi-cd" | "ide-cd" | "xen-cdrom")
 }
 
+/// True if the guest's requests to a disk behind a device of this driver go to the host as SCSI commands
+/// (`SG_IO`): past the filters and the bitmaps of QEMU, although it lists the disk.
+pub fn is_passed_through(driver: &str) -> bool {
+    matches!(driver, "scsi-block" | "scsi-generic")
+}
+
 /// True if a device of this driver is a network card, as far as its name says.
 pub fn is_network(driver: &str) -> bool {
     const CARDS: [&str; 14] = [

@@ -7,4 +7,5 @@ mod killed;
 mod late;
 mod late_libvirt;
 mod nights;
+mod others;
 mod world;
