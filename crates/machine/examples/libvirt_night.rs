@@ -43,7 +43,7 @@ fn main() {
         cancel: Cancel::new(),
     };
     match machine.freeze_disks(&night) {
-        Ok(live) => live.finish(true).unwrap(),
+        Ok(live) => drop(live.finish(true).unwrap()),
         Err(error) => println!("{error}"),
     }
 }

@@ -11,7 +11,7 @@ use crate::error::MachineError;
 use crate::qmp::Qmp;
 
 /// Commands without which no disk can be read while the machine runs.
-const COMMANDS: [&str; 9] = [
+const COMMANDS: [&str; 10] = [
     "blockdev-add",
     "blockdev-del",
     "block-export-add",
@@ -21,6 +21,7 @@ const COMMANDS: [&str; 9] = [
     "nbd-server-start",
     "nbd-server-stop",
     "qom-set",
+    "x-debug-query-block-graph",
 ];
 
 /// What was found in a schema.

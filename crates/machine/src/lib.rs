@@ -17,6 +17,7 @@ mod abilities;
 mod bitmaps;
 mod drives;
 mod emulator_files;
+mod graph;
 mod intent;
 mod migration;
 mod remains;
@@ -45,4 +46,5 @@ pub use live::{
     undo, undo_libvirt,
 };
 pub use qmp::{Event, Qmp, QmpError, Unanswered};
+pub use remains::Exchanged;
 pub use virsh::VirshError;

@@ -48,6 +48,7 @@ use crate::drives::{Drive, Drives, LeftOut, nodes};
 use crate::error::{Broken, MachineError};
 use crate::intent::{Intent, StateFolder};
 use crate::qmp::Qmp;
+use crate::remains::Exchanged;
 pub use beside::Beside;
 pub use device_state::STATE_BYTES_MAX;
 use image::Instant;
@@ -140,7 +141,7 @@ pub struct ShownDisk {
 /// Gives a machine back as it was.
 trait GiveBack: Send {
     /// With a snapshot that was committed, the notes for earlier ones are removed.
-    fn give_back(&self, is_committed: bool) -> Result<(), MachineError>;
+    fn give_back(&self, is_committed: bool) -> Result<Vec<Exchanged>, MachineError>;
 }
 
 /// A machine that runs under QEMU, reached by its monitor.
@@ -335,7 +336,7 @@ impl RunningMachine for Machine {
 }
 
 impl GiveBack for Undoing {
-    fn give_back(&self, is_committed: bool) -> Result<(), MachineError> {
+    fn give_back(&self, is_committed: bool) -> Result<Vec<Exchanged>, MachineError> {
         let undone = self.undo();
         if undone.is_ok() && is_committed {
             let nodes = nodes(&self.qmp)?;
@@ -363,17 +364,18 @@ impl LiveDisks {
     }
 
     /// Gives the machine back as it was. With a snapshot that was committed, the bitmaps of earlier
-    /// ones are removed; otherwise all stay.
+    /// ones are removed; otherwise all stay. Returns the disks that another program has given another
+    /// image meanwhile; they keep it.
     ///
     /// # Errors
     ///
     /// Something of ours is still in the machine, or the guest may be frozen. [`undo`] goes on.
-    pub fn finish(mut self, is_committed: bool) -> Result<(), MachineError> {
+    pub fn finish(mut self, is_committed: bool) -> Result<Vec<Exchanged>, MachineError> {
         self.end(is_committed)
     }
 
-    fn end(&mut self, is_committed: bool) -> Result<(), MachineError> {
-        let Some(undoing) = self.undoing.take() else { return Ok(()) };
+    fn end(&mut self, is_committed: bool) -> Result<Vec<Exchanged>, MachineError> {
+        let Some(undoing) = self.undoing.take() else { return Ok(Vec::new()) };
         // Clients go first: the server must not be stopped while they are connected.
         drop(self.watch.take());
         self.disks.iter().for_each(|disk| disk.image.close());

@@ -5,17 +5,17 @@
 //! things crash QEMU 7.2 and are avoided: a device is never given the node that it has already, and
 //! the server of the disks is not stopped before its exports are gone.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use strongroom_base::Stopwatch;
 
 use crate::bitmaps::{self, PREFIX, RECENT, ignore_refusal};
-use crate::drives::{Bitmap, nodes};
+use crate::drives::{Bitmap, device_path, nodes};
 use crate::error::MachineError;
-use crate::intent::Intent;
-use crate::qmp::{Qmp, QmpError};
+use crate::graph::Graph;
+use crate::intent::{IntendedDisk, Intent};
+use crate::qmp::Qmp;
 
 /// How long QEMU may take to end an export.
 const EXPORT_LIMIT: Duration = Duration::from_secs(20);
@@ -59,6 +59,35 @@ impl Names {
     }
 }
 
+/// What was taken out of a machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Removed {
+    /// Exports, nodes, and devices that have their disks again.
+    pub names: Vec<String>,
+    /// Disks that another program has given another image meanwhile.
+    pub exchanged: Vec<Exchanged>,
+}
+
+/// A disk that has another node below the filter than the one over which the filter was put.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exchanged {
+    /// What it is called.
+    pub disk: String,
+    /// The node that its device has now.
+    pub node: String,
+}
+
+impl std::fmt::Display for Exchanged {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { disk, node } = self;
+        write!(
+            f,
+            "another program gave the disk {disk:?} another image during the backup; the machine goes \
+             on with that (its node {node:?})"
+        )
+    }
+}
+
 /// True for the name of an export of ours.
 pub fn is_export(name: &str) -> bool {
     name.strip_prefix(PREFIX).is_some_and(|rest| rest.starts_with(EXPORT))
@@ -82,16 +111,17 @@ pub fn find(qmp: &Qmp) -> Result<Option<String>, MachineError> {
 ///
 /// # Errors
 ///
-/// QEMU does not answer, or refuses.
-pub fn remove(qmp: &Qmp, intent: Option<&Intent>) -> Result<Vec<String>, MachineError> {
-    let mut removed = remove_exports(qmp)?;
-    removed.extend(remove_nodes(qmp, MARKS)?);
-    removed.extend(remove_nodes(qmp, IMAGE)?);
-    removed.extend(give_back(qmp, intent)?);
-    removed.extend(remove_nodes(qmp, FILTER)?);
-    removed.extend(remove_nodes(qmp, STORE)?);
+/// QEMU does not answer, or refuses; or another program has put something of its own above a disk.
+pub fn remove(qmp: &Qmp, intent: Option<&Intent>) -> Result<Removed, MachineError> {
+    let mut names = remove_exports(qmp)?;
+    names.extend(remove_nodes(qmp, MARKS)?);
+    names.extend(remove_nodes(qmp, IMAGE)?);
+    let given = give_back(qmp, intent)?;
+    names.extend(given.names);
+    names.extend(remove_nodes(qmp, FILTER)?);
+    names.extend(remove_nodes(qmp, STORE)?);
     bitmaps::remove_everywhere(qmp, RECENT)?;
-    Ok(removed)
+    Ok(Removed { names, exchanged: given.exchanged })
 }
 
 /// Has a machine run that was paused by us.
@@ -161,57 +191,70 @@ fn remove_nodes(qmp: &Qmp, part: &str) -> Result<Vec<String>, MachineError> {
     Ok(found)
 }
 
-/// Gives devices that have a filter of ours the node that is under it.
-fn give_back(qmp: &Qmp, intent: Option<&Intent>) -> Result<Vec<String>, MachineError> {
-    let answer = qmp.execute("query-block", Value::Null)?;
+/// Gives devices that have a filter of ours the node that is under it now: another program may have given
+/// the disk another image since the filter was put in, such as a snapshot or the target of a mirror.
+fn give_back(qmp: &Qmp, intent: Option<&Intent>) -> Result<Removed, MachineError> {
     let start = format!("{PREFIX}{FILTER}");
-    let mut given = Vec::new();
-    let mut below = None;
-    for block in answer.as_array().into_iter().flatten() {
-        let (Some(qdev), Some(filter)) =
-            (block["qdev"].as_str(), block["inserted"]["node-name"].as_str())
-        else {
-            continue;
-        };
-        if !filter.starts_with(&start) {
-            continue;
-        }
-        let device = crate::drives::device_path(qdev);
-        let disks = intent.map(|intent| intent.disks.as_slice()).unwrap_or_default();
-        let known = disks.iter().find(|disk| disk.device == device);
-        let node = match known {
-            Some(disk) => Some(disk.node.clone()),
-            None => {
-                let below = match &below {
-                    Some(below) => below,
-                    None => below.insert(files_below(qmp)?),
-                };
-                below.get(filter).cloned()
+    let filters = nodes(qmp)?.into_keys().filter(|name| name.starts_with(&start));
+    let (mut removed, mut failed) = (Removed::default(), Ok(()));
+    for filter in filters {
+        let disks = intent.iter().flat_map(|intent| &intent.disks).enumerate();
+        let mut of_filter = disks.filter(|(number, _)| Names::of(*number).filter == filter);
+        let known = of_filter.next().map(|(_, disk)| disk);
+        match give_disk_back(qmp, &filter, known) {
+            Ok(Some(given)) => {
+                removed.exchanged.extend(known.and_then(|disk| given.exchanged(disk)));
+                removed.names.push(given.device);
             }
-        };
-        let Some(node) = node else {
-            return Err(MachineError::NotUndone(format!("nothing says what {device} had before")));
-        };
-        qmp.execute("qom-set", json!({"path": device, "property": "drive", "value": node}))?;
-        given.push(device);
+            Ok(None) => {}
+            // The others are given back all the same.
+            Err(error) => failed = failed.and(Err(error)),
+        }
     }
-    Ok(given)
+    failed.map(|()| removed)
 }
 
-/// Which node is the file of which. Nothing, if this QEMU does not say it.
-fn files_below(qmp: &Qmp) -> Result<BTreeMap<String, String>, QmpError> {
-    let graph = match qmp.execute("x-debug-query-block-graph", Value::Null) {
-        Err(error) if error.is_refused() => return Ok(BTreeMap::new()),
-        answer => answer?,
-    };
-    let list = |name: &str| graph[name].as_array().cloned().unwrap_or_default();
-    let mut names = BTreeMap::new();
-    for node in list("nodes") {
-        if let (Some(id), Some(name)) = (node["id"].as_u64(), node["name"].as_str()) {
-            names.insert(id, name.to_owned());
-        }
+/// A device that has its disk again.
+struct Given {
+    device: String,
+    node: String,
+}
+
+impl Given {
+    fn exchanged(&self, known: &IntendedDisk) -> Option<Exchanged> {
+        let is_another = self.node != known.node;
+        is_another.then(|| Exchanged { disk: known.name.clone(), node: self.node.clone() })
     }
-    let name = |value: &Value| names.get(&value.as_u64()?).cloned();
-    let edges = list("edges").into_iter().filter(|edge| edge["name"] == "file");
-    Ok(edges.filter_map(|edge| Some((name(&edge["parent"])?, name(&edge["child"])?))).collect())
+}
+
+/// The same for one filter. `None` if no device has it.
+fn give_disk_back(
+    qmp: &Qmp,
+    filter: &str,
+    known: Option<&IntendedDisk>,
+) -> Result<Option<Given>, MachineError> {
+    let graph = Graph::ask(qmp)?;
+    let called = known.map_or(filter, |disk| disk.name.as_str());
+    // The device has the filter by this node alone, also if `query-block` does not show it: a job would
+    // miss what the guest writes, and an overlay would be below its guest.
+    if let Some(above) = graph.node_above(filter) {
+        let by = graph.job_on(filter).map(|job| format!(", for the job {job:?}"));
+        return Err(MachineError::NotUndone(format!(
+            "another program has put the node {above:?} above the disk {called:?}{}; so the disk stays \
+             as it is until that is gone",
+            by.unwrap_or_default()
+        )));
+    }
+    let answer = qmp.execute("query-block", Value::Null)?;
+    let mut blocks = answer.as_array().into_iter().flatten();
+    let Some(block) = blocks.find(|block| block["inserted"]["node-name"] == filter) else {
+        return Ok(None);
+    };
+    let (Some(qdev), Some(node)) = (block["qdev"].as_str(), graph.file_of(filter)) else {
+        let reason = format!("nothing says what the disk {called:?} had before");
+        return Err(MachineError::NotUndone(reason));
+    };
+    let device = device_path(qdev);
+    qmp.execute("qom-set", json!({"path": device, "property": "drive", "value": node}))?;
+    Ok(Some(Given { device, node: node.to_owned() }))
 }

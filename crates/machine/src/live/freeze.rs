@@ -122,7 +122,7 @@ impl Machine {
             Err(error) => {
                 // The second error says more: it leads to the first one, too.
                 match undoing.undo() {
-                    Ok(()) => Err(error),
+                    Ok(_) => Err(error),
                     Err(MachineError::NotUndone(second)) => {
                         Err(MachineError::NotUndone(format!("{second} (after: {error})")))
                     }
@@ -244,7 +244,7 @@ fn begin(
     // tries it again.
     let give_up = move || {
         let answers = store::check_answers(&folder);
-        let _ = answers.and_then(|()| remains::remove(&qmp, Some(&intent)));
+        let _ = answers.and_then(|()| remains::remove(&qmp, Some(&intent)).map(drop));
     };
     let watch =
         Watch::start(Watched { store, instant: instant.clone(), give_up: Box::new(give_up) })?;

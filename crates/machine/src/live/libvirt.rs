@@ -38,6 +38,7 @@ use crate::drives::{LeftOut, check_names};
 use crate::error::MachineError;
 use crate::intent::StateFolder;
 use crate::process::{command_line, fill_tpm_state, owner, process_of, runs_what_is_installed};
+use crate::remains::Exchanged;
 use crate::runs;
 use crate::virsh::{Virsh, VirshError};
 use connection::{ANSWER_LIMIT, CHANGE_LIMIT, Connection, LATE_LIMIT, LATE_TICK};
@@ -228,7 +229,7 @@ impl RunningMachine for LibvirtMachine {
                 Ok(live)
             }
             Err(error) => match undoing.give_back(false) {
-                Ok(()) => Err(error),
+                Ok(_) => Err(error),
                 Err(second) => Err(MachineError::NotUndone(format!("{second} (after: {error})"))),
             },
         }
@@ -452,7 +453,8 @@ struct LibvirtUndoing {
 }
 
 impl GiveBack for LibvirtUndoing {
-    fn give_back(&self, is_committed: bool) -> Result<(), MachineError> {
+    /// libvirt has no disk change its image during its backup.
+    fn give_back(&self, is_committed: bool) -> Result<Vec<Exchanged>, MachineError> {
         let thawing = lock(&self.thawing).take();
         if thawing.is_some_and(Thawing::finish)
             && let Some(intent) = self.state.intent::<LibvirtIntent>()?
@@ -464,15 +466,15 @@ impl GiveBack for LibvirtUndoing {
         patiently(&mut || undo_by(&self.connection, &self.state), &is_late)?;
         let kept = is_committed.then_some(self.checkpoint.as_str());
         match is_committed {
-            true => self.connection.remove_checkpoints(&self.set, kept),
+            true => self.connection.remove_checkpoints(&self.set, kept)?,
             false => {
                 let name = &self.checkpoint;
                 let delete = ["checkpoint-delete", "--checkpointname", name];
                 // It was not made, or the machine is off: the next backup removes it.
                 drop(self.connection.ask(&delete, CHANGE_LIMIT));
-                Ok(())
             }
         }
+        Ok(Vec::new())
     }
 }
 

@@ -10,7 +10,7 @@ use crate::agent::{AgentError, PATIENCE, Thaw, thaw_if_frozen};
 use crate::error::MachineError;
 use crate::intent::{Intent, StateFolder};
 use crate::qmp::{Qmp, QmpError};
-use crate::remains;
+use crate::remains::{self, Exchanged};
 
 /// How long the agent may take for an answer.
 const AGENT_LIMIT: Duration = Duration::from_secs(10);
@@ -30,6 +30,8 @@ pub struct Undone {
     pub is_thawed: bool,
     /// Exports, nodes and devices of the machine.
     pub removed: Vec<String>,
+    /// Disks that another program had given another image; they keep it.
+    pub exchanged: Vec<Exchanged>,
     /// QEMU had ended, and everything in it with it.
     pub is_gone: bool,
 }
@@ -87,7 +89,8 @@ fn undo_by(
             if let Some(intent) = intent {
                 check_store(intent)?;
             }
-            undone.removed = remains::remove(qmp, intent)?;
+            let removed = remains::remove(qmp, intent)?;
+            (undone.removed, undone.exchanged) = (removed.names, removed.exchanged);
             // QEMU has one server, so one with an export of ours was ours.
             let had_export = undone.removed.iter().any(|name| remains::is_export(name));
             let socket = state.socket()?;
@@ -193,8 +196,9 @@ impl Machine {
 
 impl Undoing {
     /// Undoes a run that is alive. If the machine or the agent does not answer, this waits until they
-    /// do: they may pause the machine, or freeze the guest, after all.
-    pub fn undo(&self) -> Result<(), MachineError> {
+    /// do: they may pause the machine, or freeze the guest, after all. Returns the disks that another
+    /// program has given another image.
+    pub fn undo(&self) -> Result<Vec<Exchanged>, MachineError> {
         if let Some(freezer) = &self.freezer {
             // Its thread begins. A guest that is paused cannot answer it yet.
             freezer.thaw(Duration::ZERO);
@@ -204,19 +208,22 @@ impl Undoing {
         let ended = patiently(&mut || end_pause(&self.qmp, &self.intent), &is_late);
         let removed = ended.and_then(|_| self.remove());
         let thawed = self.thaw();
-        match removed {
-            Ok(()) => {}
+        let exchanged = match removed {
+            Ok(exchanged) => exchanged,
             // Everything has ended with it.
-            Err(MachineError::Qmp(error)) if self.is_gone(&error) => {}
-            Err(error @ MachineError::StoreHangs { .. }) => return Err(error),
+            Err(MachineError::Qmp(error)) if self.is_gone(&error) => Vec::new(),
+            Err(error @ (MachineError::StoreHangs { .. } | MachineError::NotUndone(_))) => {
+                return Err(error);
+            }
             Err(error) => return Err(MachineError::NotUndone(error.to_string())),
-        }
+        };
         for disk in &self.intent.disks {
             store::remove(&disk.store)?;
         }
         self.state.remove_mounts()?;
         thawed.map_err(MachineError::NotThawed)?;
-        self.state.remove()
+        self.state.remove()?;
+        Ok(exchanged)
     }
 
     /// Waits until the guest is thawed, for as long as the thread that thaws it goes on.
@@ -240,15 +247,15 @@ impl Undoing {
     }
 
     /// Takes what is in QEMU out of it.
-    fn remove(&self) -> Result<(), MachineError> {
+    fn remove(&self) -> Result<Vec<Exchanged>, MachineError> {
         check_store(&self.intent)?;
-        remains::remove(&self.qmp, Some(&self.intent))?;
+        let removed = remains::remove(&self.qmp, Some(&self.intent))?;
         let socket = self.state.socket()?;
         if socket.exists() {
             remains::stop_server(&self.qmp)?;
             store::remove(&socket)?;
         }
-        Ok(())
+        Ok(removed.exchanged)
     }
 
     /// True if QEMU has ended, and not only the connection to it.

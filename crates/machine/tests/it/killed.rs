@@ -25,7 +25,7 @@ fn program() -> PathBuf {
 
 /// Runs the program until it has sent the command that `is_last` says; the command and its number.
 /// Returns true if it came to its end before.
-fn run_until(guest: &Guest, agent: Option<&Path>, is_last: impl Fn(&str) -> bool) -> bool {
+pub fn run_until(guest: &Guest, agent: Option<&Path>, is_last: impl Fn(&str) -> bool) -> bool {
     let socket = guest.folder().join("relay");
     let _ = std::fs::remove_file(&socket);
     let listener = UnixListener::bind(&socket).unwrap();

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde_json::json;
+use strongroom_base::Severity;
 use strongroom_machine::MachineError;
 
 use super::memory::was_killed;
@@ -63,6 +64,9 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     }
     if undone.is_thawed {
         context.terminal.line("the guest's file systems were frozen, and are thawed")?;
+    }
+    for exchanged in &undone.exchanged {
+        context.terminal.problem(Severity::Warning, &exchanged.to_string());
     }
     for removed in &undone.removed {
         context.terminal.line(format!("removed {removed}"))?;

@@ -146,7 +146,15 @@ impl Attempt<'_> {
         let facts = Facts::of(&live, outcome.as_ref().ok());
         let is_incomplete = self.warn_of_missing(&live);
         let is_committed = outcome.as_ref().is_ok_and(|outcome| outcome.backup.committed);
-        let leftover = live.finish(is_committed).err().map(failed);
+        let leftover = match live.finish(is_committed) {
+            Ok(exchanged) => {
+                for exchanged in exchanged {
+                    self.context.terminal.problem(Severity::Warning, &exchanged.to_string());
+                }
+                None
+            }
+            Err(error) => Some(failed(error)),
+        };
         let done = outcome.map(|outcome| {
             let outcome = outcome.backup;
             Done { outcome, facts, is_incomplete, leftover: None }
