@@ -157,6 +157,18 @@ pub enum MachineError {
         /// Which disk.
         disk: String,
     },
+    /// A mirror, a commit or another job of QEMU's works on a disk. It does not see what the guest writes
+    /// to a filter that is put in past it, and it may exchange the disk's image.
+    #[error(
+        "the job {job:?} of another program works on the disk {disk:?}; back the machine up again when \
+         the job has ended, or leave out the disk"
+    )]
+    Busy {
+        /// Which disk.
+        disk: String,
+        /// What QEMU calls the job.
+        job: String,
+    },
     /// A device that QEMU does not give another disk while it runs.
     #[error("the disk {disk:?} cannot be read while the machine runs ({error}); leave it out")]
     Device {

@@ -137,7 +137,9 @@ fn hint_of(error: &MachineError) -> String {
             "libvirt's clients bring virsh; a machine without libvirt is named by its QMP socket"
         }
         MachineError::ShutOff { .. } => "or start it",
-        MachineError::Iothread { .. } | MachineError::Device { .. } => {
+        MachineError::Iothread { .. }
+        | MachineError::Device { .. }
+        | MachineError::Busy { .. } => {
             "--without NAME leaves out a disk"
         }
         MachineError::Agent(_) | MachineError::NoAgent => {

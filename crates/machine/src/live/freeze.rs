@@ -21,6 +21,7 @@ use crate::agent::{Freezer, Thaw};
 use crate::bitmaps::{self, bitmap_name};
 use crate::drives::{Drive, Drives, nodes, property};
 use crate::error::{Broken, MachineError, file_error};
+use crate::graph::Graph;
 use crate::intent::{IntendedDisk, Intent, StateFolder};
 use crate::migration::MigrationSettings;
 use crate::qmp::Qmp;
@@ -140,6 +141,7 @@ impl Machine {
         if found.disks.is_empty() {
             return Err(MachineError::NoDisks);
         }
+        refuse_busy(&self.qmp, &found.disks)?;
         let is_safe = has_safe_server(&self.qmp);
         for drive in &found.disks {
             if drive.iothread.is_some() && !is_safe && !self.has_fuse {
@@ -321,6 +323,8 @@ impl Taking<'_> {
         let name = |drive: &Drive| bitmap_name(night.set, night.snapshot, &drive.name);
         let actions = |drive| [bitmaps::begin(drive, &name(drive)), bitmaps::end_recent(drive)];
         let actions: Vec<Value> = undoing.drives.iter().flat_map(actions).collect();
+        // The machine was found, watched and frozen since it was asked first.
+        refuse_busy(qmp, &undoing.drives)?;
         qmp.execute("transaction", json!({"actions": actions}))?;
         for (number, drive) in undoing.drives.iter().enumerate() {
             let names = Names::of(number);
@@ -344,6 +348,16 @@ impl Taking<'_> {
         settle().map_err(MachineError::Memory)?;
         Ok(state)
     }
+}
+
+/// Fails if a job of another program works on one of these disks.
+fn refuse_busy(qmp: &Qmp, drives: &[Drive]) -> Result<(), MachineError> {
+    let graph = Graph::ask(qmp)?;
+    let busy = |drive: &Drive| {
+        let job = graph.job_on(&drive.node)?.to_owned();
+        Some(MachineError::Busy { disk: drive.name.clone(), job })
+    };
+    drives.iter().find_map(busy).map_or(Ok(()), Err)
 }
 
 fn insert_filter(qmp: &Qmp, drive: &Drive, names: &Names) -> Result<(), MachineError> {

@@ -1,6 +1,8 @@
 //! Machines with disks that QEMU does not read itself, and machines with which another program works at
 //! the same time as a backup.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use strongroom_machine::{Exchanged, MachineError, RunningMachine, WhyLeftOut, undo};
 
@@ -93,14 +95,14 @@ fn mirror(guest: &Guest) {
     let job = json!({"job-id": "job", "device": "drive-vda", "target": "target", "sync": "full"});
     guest.ask("blockdev-mirror", job);
     while guest.ask("query-block-jobs", Value::Null)[0]["ready"] != true {
-        std::thread::sleep(std::time::Duration::from_millis(5));
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
 fn end_mirror(guest: &Guest, command: &str) {
     guest.ask(command, json!({"device": "job"}));
     while guest.ask("query-block-jobs", Value::Null) != json!([]) {
-        std::thread::sleep(std::time::Duration::from_millis(5));
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
@@ -114,7 +116,7 @@ fn a_mirror_that_begins_meanwhile_misses_nothing() {
         // QEMU refuses the job while the disk is read.
         guest.ask("block-export-del", json!({"id": "strongroom-export-0", "mode": "hard"}));
         while guest.ask("query-block-exports", Value::Null) != json!([]) {
-            std::thread::sleep(std::time::Duration::from_millis(5));
+            std::thread::sleep(Duration::from_millis(5));
         }
         guest.ask("blockdev-del", json!({"node-name": "strongroom-image-0"}));
         mirror(&guest);
@@ -130,4 +132,53 @@ fn a_mirror_that_begins_meanwhile_misses_nothing() {
         assert_eq!(root_of(&guest, "drive-vda"), root.unwrap_or(&node));
         guest.check_healthy();
     }
+}
+
+#[test]
+fn a_disk_that_is_mirrored_is_left_alone() {
+    let plans = [plan("vda", "virtio-blk-pci", "qcow2", 4), plan("sda", "ide-hd", "raw", 1)];
+    let mut guest = Guest::start(&plans, &[]);
+    let (folder, state) = (guest.folder().to_owned(), guest.state());
+    mirror(&guest);
+    let by_mirror = root_of(&guest, "drive-vda");
+    let error = guest.connect().freeze_disks(&night("S0", &folder, &state)).err().unwrap();
+    assert!(
+        matches!(&error, MachineError::Busy { disk, job } if (&**disk, &**job) == ("vda", "job")),
+        "{error}"
+    );
+    assert_eq!(root_of(&guest, "drive-vda"), by_mirror);
+    let without = ["vda".to_owned()];
+    let mut tonight = night("S1", &folder, &state);
+    tonight.without = &without;
+    let live = guest.connect().freeze_disks(&tonight).unwrap();
+    assert_eq!(live.disks.len(), 1);
+    live.finish(true).unwrap();
+    assert_eq!(root_of(&guest, "drive-vda"), by_mirror);
+    end_mirror(&guest, "block-job-complete");
+    let live = guest.connect().freeze_disks(&night("S2", &folder, &state)).unwrap();
+    assert_eq!(live.disks.len(), 2);
+    live.finish(true).unwrap();
+    guest.check_healthy();
+}
+
+/// The job begins after the disks were looked at, and before the instant.
+#[test]
+fn a_mirror_that_begins_before_the_instant_is_noticed() {
+    let mut guest = Guest::start(&usual(), &[]);
+    let (folder, state, machine) = (guest.folder().to_owned(), guest.state(), guest.connect());
+    let mut tonight = night("S0", &folder, &state);
+    tonight.watched = Duration::from_secs(3);
+    let error = std::thread::scope(|scope| {
+        let frozen = scope.spawn(|| machine.freeze_disks(&tonight).err());
+        let nodes = || guest.ask("query-named-block-nodes", json!({"flat": true})).to_string();
+        while !nodes().contains("strongroom-store-0") {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        mirror(&guest);
+        frozen.join().unwrap().unwrap()
+    });
+    assert!(matches!(error, MachineError::Busy { .. }), "{error}");
+    assert_eq!(guest.ask("query-block-jobs", Value::Null)[0]["ready"], true);
+    end_mirror(&guest, "block-job-cancel");
+    guest.check_healthy();
 }
