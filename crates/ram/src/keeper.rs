@@ -308,7 +308,8 @@ fn version_of(label: &str, name: &str) -> Option<u64> {
     label.strip_prefix(name)?.strip_prefix('@')?.parse().ok()
 }
 
-/// Whether there are areas, and they hold nothing but zeros.
+/// Whether areas hold nothing but zeros. A program without areas has said its keys, and has nothing of
+/// what belongs to them either.
 pub fn are_zeros(areas: &Areas, cancel: &Cancel) -> std::io::Result<bool> {
     let mut is_zero = true;
     for area in areas.values() {
@@ -321,7 +322,7 @@ pub fn are_zeros(areas: &Areas, cancel: &Cancel) -> std::io::Result<bool> {
             return Ok(false);
         }
     }
-    Ok(!areas.is_empty())
+    Ok(true)
 }
 
 /// Reads what is no hole, until `look` returns false or it is cancelled.

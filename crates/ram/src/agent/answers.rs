@@ -106,7 +106,8 @@ impl Agent {
     pub(super) fn found(&mut self, name: &BucketName, content: Content) {
         let Some(bucket) = self.buckets.get_mut(name) else { return };
         let has_range = bucket.range.is_some();
-        if content == Content::Empty {
+        // What is torn may be registered later by a program that has no areas yet.
+        if content == Content::Empty && !bucket.areas.is_empty() {
             // If it cannot be written down, the next agent finds the zeros as well.
             let _ = bucket.torn.clear();
         }

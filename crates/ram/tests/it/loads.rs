@@ -158,6 +158,40 @@ fn kept_1_12_an_agent_that_dies_in_a_load_leaves_no_bucket_that_is_stored() {
     drop(goes_on);
 }
 
+/// A program has its keys before it has its memory.
+#[test]
+fn a_bucket_without_areas_is_empty() {
+    let world = World::new();
+    let controller = Controller::new(&world, "cluster");
+    let agent = world.node(&controller.node_file());
+    let bucket = whole(&world, 1, &Memory::new(&noise(1, BYTES)));
+    let snapshot = controller.store(1, 1);
+    drop(bucket);
+    let (memory, bucket) = of_zeros(&world);
+    let load = controller.load(1, 1, snapshot);
+    let goes_on = dies_half_way(&world, agent, &memory, || controller.send(2, 2, load.clone()));
+    drop(bucket);
+    let _agent = world.node(&controller.node_file());
+    let bucket = world.open(1);
+    bucket.range(&KeyRange::whole(), 0).unwrap();
+    bucket.on_quiesce(Box::new(Willing)).unwrap();
+    bucket.test("v").unwrap();
+    let answer = controller.until(1, (3, 3), &Verb::Prepare, &[State::Ready, State::Empty]);
+    assert_eq!(answer.state, State::Empty, "nothing is stored for all keys");
+    controller.send(3, 3, Verb::Abort);
+    let answer = controller.until(1, (4, 4), &load, &[State::Loaded, State::Failed]);
+    assert!(answer.reason.contains("no area \"data\" is registered"), "{answer:?}");
+    // It is still known that the memory is torn which it registers now.
+    assert!(is_written_down(&world));
+    memory.register(&bucket, "data");
+    let answer = controller.until(1, (5, 5), &Verb::Prepare, &[State::Ready, State::Failed]);
+    assert!(answer.reason.contains("load it again"), "half of a bucket is stored: {answer:?}");
+    controller.send(5, 5, Verb::Abort);
+    controller.until(1, (6, 6), &load, &[State::Loaded]);
+    controller.store(1, 7);
+    drop(goes_on);
+}
+
 /// An agent that refuses to load over other keys says that the program is to be started without.
 #[test]
 fn kept_1_12_what_was_torn_is_whole_once_a_program_without_keys_is_loaded() {
