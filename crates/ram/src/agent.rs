@@ -1,7 +1,8 @@
 //! The agent of a node: one thread takes what happens, one event at a time, and answers. What takes
 //! long is a job on a thread of its own ([`jobs`]), and reports back as an event.
 //!
-//! - Its thread waits for no program: each is listened to and spoken to by threads of its own.
+//! - Its thread waits for no program: each is listened to and spoken to by threads of its own, and so is
+//!   what it hands over opened and closed (`opened.rs`).
 //! - What programs and datagrams may take of it is bounded (`limits.rs`).
 
 mod answers;
@@ -34,11 +35,11 @@ use strongroom_base::{Monitor, Problem, Severity, Stopwatch};
 use strongroom_bucket::FromProgram;
 use strongroom_bucket::served::{Connection, Listener, ServedError};
 use strongroom_cluster::Command;
-use strongroom_source::memory::handed::Handed;
 
 use crate::counts::Counts;
 use crate::files::NodeFile;
 use crate::keeper::{BucketName, Keeper};
+use crate::opened::{Closers, Opened};
 use bucket::Bucket;
 use jobs::JobEvent;
 use limits::{EVENTS_MAX, Lines, OpenLimits};
@@ -95,7 +96,7 @@ enum Event {
 }
 
 /// What a program has handed over as an area, or why that is none.
-struct Taken(Result<Handed, String>);
+struct Taken(Result<Opened, String>);
 
 /// A program that is connected.
 struct Program {
@@ -126,6 +127,8 @@ pub struct Agent {
     round_jobs: Counts,
     /// Areas that are open: those of buckets, and those of stores that wait or are carried out.
     open_areas: Counts,
+    /// Close them.
+    closers: Closers,
     watch: Stopwatch,
     /// What is logged of programs, which cause as many lines as they like.
     lines: Lines,
@@ -168,6 +171,7 @@ pub fn run(
         jobs: Counts::default(),
         round_jobs: Counts::default(),
         open_areas: Counts::default(),
+        closers: Closers::default(),
         watch: Stopwatch::start(),
         lines: Lines::default(),
     };
@@ -237,8 +241,9 @@ impl Agent {
         }
         let number = self.number();
         let (events, reading) = (self.events.clone(), connection.clone());
+        let closers = self.closers.clone();
         let read = move || {
-            let error = listen(&reading, number, &events);
+            let error = listen(&reading, number, &events, &closers);
             // The agent may have ended before.
             let _ = events.send(Event::Gone(number, error));
         };

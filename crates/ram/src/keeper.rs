@@ -5,7 +5,6 @@
 //! them [`About`].
 
 use std::collections::BTreeMap;
-use std::ops::Deref;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -17,10 +16,9 @@ use strongroom_engine::{
 };
 use strongroom_repository::{Repository, RepositoryError, list_snapshots, read_snapshot};
 use strongroom_source::memory::Memory;
-use strongroom_source::memory::handed::Handed;
 
 use crate::about::{ABOUT_BYTES, ABOUT_NAME, About, AboutFile};
-use crate::counts::Counted;
+use crate::opened::Opened;
 
 /// What is read at a time to find out whether it is zeros, and how far holes are skipped at a time.
 const LOOK_BYTES: usize = 1 << 20;
@@ -59,28 +57,6 @@ pub struct Area {
     pub base: Option<u64>,
     /// It is a shadow of the program's memory.
     pub is_private: bool,
-}
-
-/// Memory that a program has handed over, counted as its user's while it is open.
-#[derive(Debug)]
-pub struct Opened {
-    handed: Handed,
-    _counted: Counted,
-}
-
-impl Opened {
-    /// Counts it.
-    pub fn new(handed: Handed, counted: Counted) -> Self {
-        Self { handed, _counted: counted }
-    }
-}
-
-impl Deref for Opened {
-    type Target = Handed;
-
-    fn deref(&self) -> &Handed {
-        &self.handed
-    }
 }
 
 /// The areas of a bucket, by name.

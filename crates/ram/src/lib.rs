@@ -23,3 +23,4 @@ pub mod files;
 mod hex;
 pub mod keeper;
 mod loading;
+mod opened;

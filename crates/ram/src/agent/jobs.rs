@@ -242,7 +242,7 @@ impl Job {
     /// zeros again, as long as the program holds still and they were zeros before: of memory that a load
     /// has torn before, a program may have made something else.
     fn fill_claimed(&self, loading: &Loading<'_>, torn: &mut Torn) -> Result<(), String> {
-        let before = std::mem::replace(torn, torn.with(loading.areas()).map_err(not_noted)?);
+        let before = std::mem::replace(torn, torn.with(loading.areas()));
         torn.write().map_err(not_noted)?;
         // A program that connects from here on finds out what is being filled.
         if self.is_void() {

@@ -16,6 +16,7 @@ use super::{AgentError, Event, TICK, programs};
 use crate::datagrams::bind_in_group;
 use crate::files::NodeFile;
 use crate::keeper::Keeper;
+use crate::opened::Closers;
 
 /// More than a datagram of the cluster may have: longer ones are seen as such.
 const DATAGRAM_BYTES: usize = 2048;
@@ -51,12 +52,14 @@ pub(super) fn listen(
     connection: &Connection,
     number: u64,
     events: &SyncSender<Event>,
+    closers: &Closers,
 ) -> Option<String> {
     let mut patience = Some(GREETING);
     loop {
         match connection.receive(patience) {
             Ok(Received::Message(message, descriptor)) => {
-                let taken = programs::take_area(&message, descriptor);
+                let user = connection.peer().uid;
+                let taken = programs::take_area(&message, descriptor, user, closers);
                 if events.send(Event::Program(number, message, taken)).is_err() {
                     return None;
                 }

@@ -9,7 +9,6 @@ use strongroom_base::Severity;
 use strongroom_bucket::served::Connection;
 use strongroom_bucket::{AREAS_MAX, FromProgram, PROTOCOL, ToProgram};
 use strongroom_cluster::Content;
-use strongroom_source::memory::handed::Handed;
 
 use super::bucket::Bucket;
 use super::doing::Work;
@@ -18,7 +17,8 @@ use super::speaker::Speaker;
 use super::users::file_of;
 use super::{Agent, Program, Taken};
 use crate::about::VersionText;
-use crate::keeper::{Area, BucketName, Opened};
+use crate::keeper::{Area, BucketName};
+use crate::opened::{Closers, Opened};
 
 impl Agent {
     /// A program says something.
@@ -185,8 +185,8 @@ impl Agent {
             None
         };
         let answer = match (refusal, taken.0) {
-            (None, Ok(handed)) => {
-                let file = Arc::new(Opened::new(handed, self.open_areas.count(user)));
+            (None, Ok(opened)) => {
+                let file = Arc::new(opened.counted(self.open_areas.count(user)));
                 let registered = Area { file, bytes, base, is_private };
                 Arc::make_mut(&mut bucket.areas).insert(area, registered);
                 if bucket.content == Content::Empty {
@@ -239,16 +239,21 @@ const NO_DESCRIPTOR: &str = "the agent has no file descriptor left: raise its li
 
 /// Looks at what a program hands over, on the thread that listens to it: a file system of its own may
 /// keep that one waiting.
-pub(super) fn take_area(message: &FromProgram, descriptor: Option<OwnedFd>) -> Option<Taken> {
+pub(super) fn take_area(
+    message: &FromProgram,
+    descriptor: Option<OwnedFd>,
+    user: u32,
+    closers: &Closers,
+) -> Option<Taken> {
     let FromProgram::Region { bytes, is_private, .. } = message else { return None };
     let Some(descriptor) = descriptor else {
         return Some(Taken(Err(NO_DESCRIPTOR.to_owned())));
     };
-    let taken = Handed::take(File::from(descriptor), *bytes);
+    let taken = Opened::take(File::from(descriptor), *bytes, user, closers);
     let taken = taken.map_err(|error| format!("it cannot be read: {error}"));
-    Some(Taken(taken.and_then(|handed| match *is_private && !handed.is_of_fixed_length() {
+    Some(Taken(taken.and_then(|opened| match *is_private && !opened.is_of_fixed_length() {
         true => Err("a private area is a memory file, sealed against shrinking and growing".into()),
-        false => Ok(handed),
+        false => Ok(opened),
     })))
 }
 

@@ -47,25 +47,19 @@ impl Torn {
     /// Whether one of these areas is so.
     pub fn has(&self, areas: &Areas) -> bool {
         self.is_unknown && !areas.is_empty()
-            || areas
-                .values()
-                .any(|area| area.file.number().is_ok_and(|number| self.files.contains(&number)))
+            || areas.values().any(|area| self.files.contains(&area.file.number()))
     }
 
     /// The same, once these areas are written to. A shadow is none: what is in it is not put back.
-    ///
-    /// # Errors
-    ///
-    /// An area cannot be asked for its number.
-    pub fn with<'a>(&self, areas: impl Iterator<Item = &'a Area>) -> io::Result<Self> {
+    pub fn with<'a>(&self, areas: impl Iterator<Item = &'a Area>) -> Self {
         let mut torn = self.clone();
         for area in areas.filter(|area| !area.is_private) {
-            let number = area.file.number()?;
+            let number = area.file.number();
             if !torn.files.contains(&number) {
                 torn.files.push(number);
             }
         }
-        Ok(torn)
+        torn
     }
 
     /// These areas are whole. If they are all that there are, what could not be read concerns none.
@@ -78,7 +72,7 @@ impl Torn {
             return Ok(());
         }
         let whole = areas.iter().filter(|(name, _)| is_whole(name));
-        let whole: Vec<_> = whole.filter_map(|(_, area)| area.file.number().ok()).collect();
+        let whole: Vec<_> = whole.map(|(_, area)| area.file.number()).collect();
         self.files.retain(|file| !whole.contains(file));
         self.is_unknown &= !areas.keys().all(|name| is_whole(name));
         self.write()
@@ -133,17 +127,13 @@ fn number(line: &str) -> Option<FileNumber> {
 mod tests {
     use std::sync::Arc;
 
-    use strongroom_source::memory::handed::Handed;
-
     use super::*;
-    use crate::counts::Counts;
-    use crate::keeper::Opened;
+    use crate::opened::{Closers, Opened};
 
     fn areas(is_private: bool) -> Areas {
         let file = tempfile::tempfile().unwrap();
         file.set_len(10).unwrap();
-        let handed = Handed::take(file, 10).unwrap();
-        let file = Arc::new(Opened::new(handed, Counts::default().count(1)));
+        let file = Arc::new(Opened::take(file, 10, 1, &Closers::default()).unwrap());
         Areas::from([("data".to_owned(), Area { file, bytes: 10, base: None, is_private })])
     }
 
@@ -154,7 +144,7 @@ mod tests {
         let read = || Torn::read(Some(folder.path()), &bucket);
         let (shared, other, private) = (areas(false), areas(false), areas(true));
         assert!(!read().has(&shared));
-        let torn = read().with(shared.values().chain(private.values())).unwrap();
+        let torn = read().with(shared.values().chain(private.values()));
         torn.write().unwrap();
         assert_eq!(
             (read().has(&shared), read().has(&other), read().has(&private)),

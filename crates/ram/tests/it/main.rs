@@ -15,5 +15,6 @@ mod raw;
 mod records;
 mod rights;
 mod rounds;
+mod stuck;
 mod unable;
 mod world;
