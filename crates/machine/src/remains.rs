@@ -130,13 +130,22 @@ pub fn remove(qmp: &Qmp, intent: Option<&Intent>) -> Result<Removed, MachineErro
 ///
 /// QEMU does not answer, or refuses.
 pub fn resume(qmp: &Qmp) -> Result<bool, MachineError> {
+    let is_paused = is_paused(qmp)?;
+    if is_paused {
+        qmp.execute("cont", Value::Null)?;
+    }
+    Ok(is_paused)
+}
+
+/// Whether a machine is as we pause it.
+///
+/// # Errors
+///
+/// QEMU does not answer.
+pub fn is_paused(qmp: &Qmp) -> Result<bool, MachineError> {
     let status = qmp.execute("query-status", Value::Null)?;
     // After a migration of ours, it does not say that it is paused.
-    if status["status"] != "paused" && status["status"] != "postmigrate" {
-        return Ok(false);
-    }
-    qmp.execute("cont", Value::Null)?;
-    Ok(true)
+    Ok(status["status"] == "paused" || status["status"] == "postmigrate")
 }
 
 /// Stops the server of the disks, if no other export needs it.

@@ -7,6 +7,7 @@ mod memory;
 mod show;
 mod undo;
 
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -16,6 +17,9 @@ use strongroom_machine::{LibvirtMachine, Machine, MachineError, RunningMachine, 
 
 use crate::context::Context;
 use crate::exit::{CliError, Exit};
+
+/// A path that leads through more links leads nowhere, as Linux counts.
+const LINKS_MAX: usize = 40;
 
 /// What is done with machines.
 #[derive(Debug, Clone, clap::Args)]
@@ -86,15 +90,29 @@ impl MachineArgs {
     /// The folder in which it is noted what is done to the machine until it is undone.
     fn state_folder(&self) -> Result<PathBuf, CliError> {
         match self.way() {
-            Way::Monitor(monitor) => {
-                state_folder(std::path::absolute(monitor)?.as_os_str().as_bytes())
-            }
+            Way::Monitor(monitor) => state_folder(real(monitor)?.as_os_str().as_bytes()),
             Way::Libvirt { uri, name } => {
                 let found = LibvirtMachine::find(uri, name).map_err(failed)?;
                 state_folder(found.key().as_bytes())
             }
         }
     }
+}
+
+/// The path of a socket without links, so that it is the same however it is spelt, as by `/var/run` and
+/// `/run`. The socket itself need not exist: it may be gone with its QEMU.
+fn real(socket: &Path) -> io::Result<PathBuf> {
+    let mut path = std::path::absolute(socket)?;
+    for _ in 0..LINKS_MAX {
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { break };
+        let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+        let real = folder.join(name);
+        match std::fs::read_link(&real) {
+            Ok(target) => path = folder.join(target),
+            Err(_) => return Ok(real),
+        }
+    }
+    Ok(path)
 }
 
 /// QEMU's user goes through it to a socket, so it is not below a home.
@@ -162,4 +180,34 @@ fn hint_of(error: &MachineError) -> String {
         _ => "`strongroom machine show` lists the machine's disks",
     }
     .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_socket_has_one_path_however_it_is_spelt() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        std::fs::create_dir(folder.join("run")).unwrap();
+        symlink("run", folder.join("link")).unwrap();
+        symlink("link/vm1", folder.join("vm")).unwrap();
+        let (socket, at) = (folder.join("run/vm1"), |path: &str| real(&folder.join(path)).unwrap());
+        for is_there in [false, true] {
+            if is_there {
+                std::fs::write(&socket, "").unwrap();
+            }
+            for spelt in ["run/vm1", "link/vm1", "run/../link/./vm1", "vm"] {
+                assert_eq!(at(spelt), socket, "{spelt}");
+            }
+        }
+        assert_ne!(at("run/vm2"), socket);
+        // A folder that is gone is called as it is spelt.
+        assert_eq!(at("none/vm1"), folder.join("none/vm1"));
+        symlink("circle", folder.join("circle")).unwrap();
+        assert_eq!(at("circle"), folder.join("circle"));
+    }
 }

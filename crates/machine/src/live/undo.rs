@@ -32,11 +32,20 @@ pub struct Undone {
     pub removed: Vec<String>,
     /// Disks that another program had given another image; they keep it.
     pub exchanged: Vec<Exchanged>,
+    /// The machine is paused. Something of ours was in it, but nothing is written down of the run that
+    /// has put it there, so it is not known who paused the machine.
+    pub is_paused: bool,
     /// QEMU had ended, and everything in it with it.
     pub is_gone: bool,
 }
 
 impl Undone {
+    /// True if something was undone of which nothing is written down here. Whether the guest was frozen is
+    /// known only if its agent was named.
+    pub fn is_of_unknown_run(&self) -> bool {
+        self.snapshot.is_none() && !self.removed.is_empty()
+    }
+
     /// True if there was nothing to undo.
     pub fn is_nothing(&self) -> bool {
         *self == Self::default()
@@ -91,6 +100,7 @@ fn undo_by(
             }
             let removed = remains::remove(qmp, intent)?;
             (undone.removed, undone.exchanged) = (removed.names, removed.exchanged);
+            undone.is_paused = undone.is_of_unknown_run() && remains::is_paused(qmp)?;
             // QEMU has one server, so one with an export of ours was ours.
             let had_export = undone.removed.iter().any(|name| remains::is_export(name));
             let socket = state.socket()?;

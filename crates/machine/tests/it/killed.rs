@@ -238,6 +238,19 @@ fn what_no_state_folder_knows_can_be_undone() {
 }
 
 #[test]
+fn a_pause_of_which_nothing_is_written_down_is_named() {
+    let mut guest = Guest::start(&[plan("vda", "virtio-blk-pci", "qcow2", 1)], &[]);
+    assert!(!run_until(&guest, None, |command| command == "stop"));
+    let elsewhere = guest.folder().join("elsewhere");
+    let undone = undo(Some(&guest.monitor()), None, &elsewhere).unwrap();
+    assert!(undone.is_paused && undone.is_of_unknown_run() && !undone.is_resumed, "{undone:?}");
+    // Who paused it is known in the other folder.
+    let undone = undo(Some(&guest.monitor()), None, &guest.state()).unwrap();
+    assert!(undone.is_resumed && !undone.is_paused, "{undone:?}");
+    guest.check_healthy();
+}
+
+#[test]
 fn a_machine_that_ended_has_nothing_to_undo() {
     let mut guest = Guest::start(&[plan("vda", "virtio-blk-pci", "qcow2", 1)], &[]);
     assert!(!run_until(&guest, None, |command| command == "blockdev-add"));

@@ -71,5 +71,16 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     for removed in &undone.removed {
         context.terminal.line(format!("removed {removed}"))?;
     }
+    let is_by_monitor = matches!(args.machine.way(), Way::Monitor(_));
+    if undone.is_of_unknown_run() && is_by_monitor && args.agent.is_none() {
+        let message = "nothing is written down of the backup that left it: if its guest hangs, name the \
+            socket of its agent (--agent), which thaws it";
+        context.terminal.problem(Severity::Warning, message);
+    }
+    if undone.is_paused {
+        let message = "the machine is paused, and nothing is written down of who paused it";
+        let hint = "if it was not paused on purpose, have it go on: `cont` in its monitor";
+        return Err(CliError::new(Exit::Failed, message, hint));
+    }
     Ok(Exit::Done.into())
 }
