@@ -52,6 +52,10 @@ pub struct Intent {
     pub snapshot: String,
     /// The guest agent's socket, if the guest may be frozen by us.
     pub agent: Option<PathBuf>,
+    /// The sockets of agents whose guest an earlier run may have left frozen, and that have not said since
+    /// then that it is thawed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unthawed: Vec<PathBuf>,
     /// The machine was running and may be paused by us.
     pub is_pausing: bool,
     /// What is changed of QEMU's migration while the state of the devices is taken.
@@ -59,6 +63,14 @@ pub struct Intent {
     pub migration: Option<MigrationSettings>,
     /// The disks whose devices may be given a filter.
     pub disks: Vec<IntendedDisk>,
+}
+
+impl Intent {
+    /// The agents whose guest may be frozen by us, by this run or by an earlier one.
+    pub fn agents(&self) -> impl Iterator<Item = &Path> {
+        let others = self.unthawed.iter().filter(|socket| Some(*socket) != self.agent.as_ref());
+        self.agent.iter().chain(others).map(PathBuf::as_path)
+    }
 }
 
 /// A disk whose device may be given a filter.
@@ -310,6 +322,7 @@ mod tests {
             monitor: "/run/qmp".into(),
             snapshot: "S".to_owned(),
             agent: None,
+            unthawed: vec!["/run/agent".into()],
             is_pausing: true,
             migration: None,
             disks: Vec::new(),

@@ -54,10 +54,20 @@ struct State {
 }
 
 impl Freezer {
-    /// Begins to freeze by the agent at `socket`, which may take until `limit`.
+    /// Begins to freeze by the agent at `socket`, which may take until `limit`. Another program may have
+    /// frozen the guest already; then it is left alone.
     pub fn begin(socket: &Path, limit: Duration) -> Self {
+        Self::start(socket, limit, false)
+    }
+
+    /// The same for a guest that an earlier run may have left frozen: it is thawed first.
+    pub fn begin_again(socket: &Path, limit: Duration) -> Self {
+        Self::start(socket, limit, true)
+    }
+
+    fn start(socket: &Path, limit: Duration, is_ours: bool) -> Self {
         let shared = Arc::new(Shared::default());
-        let thread = Thread { shared: shared.clone(), socket: socket.to_owned(), limit };
+        let thread = Thread { shared: shared.clone(), socket: socket.to_owned(), limit, is_ours };
         let spawned = std::thread::Builder::new().name("guest agent".to_owned());
         if let Err(error) = spawned.spawn(move || thread.run()) {
             let mut state = shared.state();
@@ -131,6 +141,8 @@ struct Thread {
     shared: Arc<Shared>,
     socket: PathBuf,
     limit: Duration,
+    /// What is frozen already was frozen by an earlier run.
+    is_ours: bool,
 }
 
 impl Thread {
@@ -167,6 +179,7 @@ impl Thread {
         agent.synchronize(ANSWER_LIMIT.min(self.limit))?;
         match agent.status(ANSWER_LIMIT)? {
             Status::Thawed => Ok(agent),
+            Status::Frozen if self.is_ours => agent.thaw(ANSWER_LIMIT).map(|()| agent),
             Status::Frozen => Err(AgentError::AlreadyFrozen),
         }
     }

@@ -58,7 +58,7 @@ impl Machine {
         settle: Option<Settle<'_>>,
     ) -> Result<LiveDisks, MachineError> {
         let state = StateFolder::lock(night.state_folder)?;
-        self.undo_remains(&state)?;
+        let unthawed = self.undo_remains(&state)?;
         let found = self.chosen(night)?;
         let activity = self.activity()?;
         let is_running = activity == Activity::Running;
@@ -94,6 +94,7 @@ impl Machine {
             monitor: everywhere(&self.monitor)?,
             snapshot: night.snapshot.to_owned(),
             agent: agent.map(everywhere).transpose()?,
+            unthawed,
             is_pausing: is_running,
             migration,
             disks: found.disks.iter().map(intended).collect(),
@@ -278,7 +279,12 @@ fn freeze(undoing: &mut Undoing, night: &Night<'_>) -> Result<Reached, MachineEr
     let Some(agent) = undoing.intent.agent.clone() else {
         return Ok(Reached::Paused { why: None });
     };
-    let freezer = Freezer::begin(&agent, night.freeze_limit);
+    // What an earlier run has frozen is ours.
+    let mut unthawed = undoing.intent.unthawed.iter();
+    let freezer = match unthawed.any(|socket| is_same(socket, &agent)) {
+        true => Freezer::begin_again(&agent, night.freeze_limit),
+        false => Freezer::begin(&agent, night.freeze_limit),
+    };
     // The thread itself ends in this time; a little more, so that its reason is the one.
     let frozen = freezer.wait(night.freeze_limit + Duration::from_secs(1));
     undoing.freezer = Some(freezer);
@@ -287,6 +293,12 @@ fn freeze(undoing: &mut Undoing, night: &Night<'_>) -> Result<Reached, MachineEr
         Err(error) if night.consistency == Consistency::Required => Err(error.into()),
         Err(error) => Ok(Reached::Paused { why: Some(error) }),
     }
+}
+
+/// Whether two paths lead to one socket.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let real = |path: &Path| path.canonicalize().ok();
+    one == other || real(one).is_some_and(|one| Some(one) == real(other))
 }
 
 /// Takes the instant.

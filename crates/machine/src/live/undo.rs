@@ -1,6 +1,6 @@
 //! Undoing: by the run itself, and by a later process after the run has died.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use strongroom_base::Stopwatch;
@@ -76,24 +76,38 @@ pub fn undo(
             Err(error) => return Err(error.into()),
         },
     };
-    undo_by(qmp.as_ref(), &state, intent.as_ref(), agent)
+    let (undone, unthawed) = undo_by(qmp.as_ref(), &state, intent.as_ref(), agent)?;
+    match unthawed.into_iter().next() {
+        Some(Unthawed { error, .. }) => Err(MachineError::NotThawed(error)),
+        None => Ok(undone),
+    }
 }
 
-/// `qmp` is absent if QEMU has ended.
+/// An agent that does not say that its guest is thawed.
+struct Unthawed {
+    socket: PathBuf,
+    error: AgentError,
+}
+
+/// Undoes all that can be undone, and returns the agents whose guest may be frozen still; then the intent
+/// stays. `qmp` is absent if QEMU has ended.
 fn undo_by(
     qmp: Option<&Qmp>,
     state: &StateFolder,
     intent: Option<&Intent>,
     agent: Option<&Path>,
-) -> Result<Undone, MachineError> {
+) -> Result<(Undone, Vec<Unthawed>), MachineError> {
     let snapshot = intent.map(|intent| intent.snapshot.clone());
     let mut undone = Undone { snapshot, ..Undone::default() };
-    let mut thaw = Ok(false);
+    let mut unthawed = Vec::new();
     match qmp {
         Some(qmp) => {
             // What keeps the guest from working goes first, both even if one of them fails.
             let ended = intent.map_or(Ok(false), |intent| end_pause(qmp, intent));
-            thaw = thaw_all(qmp, intent.and_then(|intent| intent.agent.as_deref()), agent);
+            let known = intent.into_iter().flat_map(Intent::agents);
+            // Earlier versions wrote down what is a path in the folder of the run alone.
+            let known = known.filter(|known| known.is_absolute() || agent.is_none());
+            (undone.is_thawed, unthawed) = thaw_all(qmp, known.chain(agent));
             undone.is_resumed = ended?;
             if let Some(intent) = intent {
                 check_store(intent)?;
@@ -115,9 +129,10 @@ fn undo_by(
         store::remove(&disk.store)?;
     }
     state.remove_mounts()?;
-    undone.is_thawed = thaw.map_err(MachineError::NotThawed)?;
-    state.remove()?;
-    Ok(undone)
+    if unthawed.is_empty() {
+        state.remove()?;
+    }
+    Ok((undone, unthawed))
 }
 
 /// Ends a migration of ours and has the machine run, if a run has stopped it: also if the settings of
@@ -135,19 +150,17 @@ fn check_store(intent: &Intent) -> Result<(), MachineError> {
     folder.map_or(Ok(()), store::check_answers)
 }
 
-/// Has the agents thaw that a run knew and that is named now.
-fn thaw_all(qmp: &Qmp, known: Option<&Path>, named: Option<&Path>) -> Result<bool, AgentError> {
-    // Earlier versions wrote down what is a path in the folder of the run alone.
-    let known = known.filter(|known| known.is_absolute() || named.is_none());
-    let (mut is_thawed, mut failed) = (false, Ok(()));
-    for socket in known.into_iter().chain(named) {
+/// Has these agents thaw. Returns whether one did, and those that do not say it.
+fn thaw_all<'s>(qmp: &Qmp, sockets: impl Iterator<Item = &'s Path>) -> (bool, Vec<Unthawed>) {
+    let (mut is_thawed, mut unthawed) = (false, Vec::new());
+    for socket in sockets {
         match thaw_if_frozen(socket, AGENT_LIMIT) {
             Ok(was_frozen) => is_thawed |= was_frozen,
             Err(AgentError::Connect { .. }) if has_no_such_agent(qmp, socket) => {}
-            Err(error) => failed = failed.and(Err(error)),
+            Err(error) => unthawed.push(Unthawed { socket: socket.to_owned(), error }),
         }
     }
-    failed.map(|()| is_thawed)
+    (is_thawed, unthawed)
 }
 
 /// Whether QEMU has no device with this socket: it was started again, with other ones, since it was
@@ -187,19 +200,16 @@ pub fn patiently<T>(
 
 impl Machine {
     /// Undoes what a dead run left that this state folder knows of. Refuses if there is something that
-    /// it does not know of.
-    pub(super) fn undo_remains(&self, state: &StateFolder) -> Result<Undone, MachineError> {
+    /// it does not know of. Returns the agents whose guest may be frozen still: one that answers no more
+    /// does not stop all backups, and is asked again by each.
+    pub(super) fn undo_remains(&self, state: &StateFolder) -> Result<Vec<PathBuf>, MachineError> {
         if let Some(intent) = state.intent::<Intent>()? {
-            let undone = undo_by(Some(&self.qmp), state, Some(&intent), None);
-            return match undone {
-                // All else is undone. An agent that answers no more does not stop all backups.
-                Err(MachineError::NotThawed(_)) => Ok(Undone::default()),
-                other => other,
-            };
+            let (_, unthawed) = undo_by(Some(&self.qmp), state, Some(&intent), None)?;
+            return Ok(unthawed.into_iter().map(|agent| agent.socket).collect());
         }
         match remains::find(&self.qmp)? {
             Some(found) => Err(MachineError::LeftBehind { found }),
-            None => Ok(Undone::default()),
+            None => Ok(Vec::new()),
         }
     }
 }
@@ -218,6 +228,8 @@ impl Undoing {
         let ended = patiently(&mut || end_pause(&self.qmp, &self.intent), &is_late);
         let removed = ended.and_then(|_| self.remove());
         let thawed = self.thaw();
+        let sockets = self.intent.unthawed.iter().map(PathBuf::as_path);
+        let (_, unthawed) = thaw_all(&self.qmp, sockets);
         let exchanged = match removed {
             Ok(exchanged) => exchanged,
             // Everything has ended with it.
@@ -232,8 +244,20 @@ impl Undoing {
         }
         self.state.remove_mounts()?;
         thawed.map_err(MachineError::NotThawed)?;
-        self.state.remove()?;
-        Ok(exchanged)
+        let Some(Unthawed { error, .. }) = unthawed.first() else {
+            self.state.remove()?;
+            return Ok(exchanged);
+        };
+        let error = MachineError::NotThawed(error.clone());
+        self.state.write(&Intent {
+            agent: None,
+            unthawed: unthawed.into_iter().map(|agent| agent.socket).collect(),
+            is_pausing: false,
+            migration: None,
+            disks: Vec::new(),
+            ..self.intent.clone()
+        })?;
+        Err(error)
     }
 
     /// Waits until the guest is thawed, for as long as the thread that thaws it goes on.

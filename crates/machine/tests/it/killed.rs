@@ -8,9 +8,10 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use serde_json::{Value, json};
-use strongroom_machine::{MachineError, RunningMachine, undo};
+use strongroom_machine::{MachineError, Reached, RunningMachine, undo};
 
 use crate::world::{Agent, Guest, check_same, night, plan};
 
@@ -176,6 +177,64 @@ fn a_guest_that_was_frozen_is_thawed() {
     assert!(!agent.is_frozen());
     let undone = undo(Some(&monitor), None, &guest.state()).unwrap();
     assert!(!undone.is_thawed && !undone.is_resumed, "{undone:?}");
+    guest.check_healthy();
+}
+
+/// A guest with an agent that a run has frozen that died. The agent cannot be reached as long as its
+/// socket has the other name.
+fn left_frozen(sockets: &Path) -> (Guest, Agent, PathBuf) {
+    let chardev =
+        format!("socket,id=a,path={},server=on,wait=off", sockets.join("agent").display());
+    let guest = Guest::start(&[plan("vda", "virtio-blk-pci", "qcow2", 1)], &["-chardev", &chardev]);
+    let agent = Agent::start(guest.folder());
+    assert!(!run_until(&guest, Some(&agent.socket), |command| command == "stop"));
+    assert!(agent.is_frozen());
+    let hidden = agent.socket.with_file_name("hidden");
+    std::fs::rename(&agent.socket, &hidden).unwrap();
+    (guest, agent, hidden)
+}
+
+#[test]
+fn a_guest_that_is_not_thawed_is_not_forgotten_by_the_next_nights() {
+    let sockets = tempfile::tempdir().unwrap();
+    let (mut guest, agent, hidden) = left_frozen(sockets.path());
+    let (folder, state) = (guest.folder().to_owned(), guest.state());
+    for snapshot in ["S1", "S2"] {
+        // They name no agent.
+        let live = guest.connect().freeze_disks(&night(snapshot, &folder, &state)).unwrap();
+        check_same(&live.disks[0], &guest.disks["vda"], None);
+        let error = live.finish(true).unwrap_err();
+        assert!(matches!(error, MachineError::NotThawed(_)), "{error}");
+        assert!(agent.is_frozen());
+    }
+    std::fs::rename(&hidden, &agent.socket).unwrap();
+    let live = guest.connect().freeze_disks(&night("S3", &folder, &state)).unwrap();
+    assert!(!agent.is_frozen());
+    live.finish(true).unwrap();
+    guest.check_healthy();
+}
+
+#[test]
+fn a_guest_that_an_earlier_night_has_frozen_is_not_another_programs() {
+    let sockets = tempfile::tempdir().unwrap();
+    let (mut guest, agent, hidden) = left_frozen(sockets.path());
+    let (folder, state, machine) = (guest.folder().to_owned(), guest.state(), guest.connect());
+    let mut tonight = night("S1", &folder, &state);
+    tonight.agent = Some(&agent.socket);
+    tonight.watched = Duration::from_secs(3);
+    let live = std::thread::scope(|scope| {
+        let frozen = scope.spawn(|| machine.freeze_disks(&tonight));
+        let intent = || std::fs::read_to_string(state.join("machine.intent")).unwrap();
+        while !intent().contains("\"S1\"") {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // What was left is undone. It answers again before the instant.
+        std::fs::rename(&hidden, &agent.socket).unwrap();
+        frozen.join().unwrap().unwrap()
+    });
+    assert!(matches!(live.reached, Reached::Frozen(1)), "{:?}", live.reached);
+    assert!(!agent.is_frozen());
+    live.finish(true).unwrap();
     guest.check_healthy();
 }
 
