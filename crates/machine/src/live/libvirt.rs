@@ -14,6 +14,7 @@ mod requests;
 mod thawing;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -194,11 +195,13 @@ impl RunningMachine for LibvirtMachine {
 
     fn freeze_disks(&self, night: &Night<'_>) -> Result<LiveDisks, MachineError> {
         let state = StateFolder::lock(night.state_folder)?;
-        match undo_by(&self.connection, &state) {
-            // All else is undone. An agent that answers no more does not stop all backups.
-            Ok(_) | Err(MachineError::NotThawed(_)) => {}
+        let is_owed = match undo_by(&self.connection, &state) {
+            Ok(_) => false,
+            // All else is undone. An agent that answers no more does not stop all backups, and is asked
+            // again by each.
+            Err(MachineError::NotThawed(_)) => true,
             Err(error) => return Err(error),
-        }
+        };
         self.check_runs()?;
         let disks = self.chosen(night)?;
         self.check_iothreads(&disks)?;
@@ -210,7 +213,7 @@ impl RunningMachine for LibvirtMachine {
         let socket = state.prepare_socket(owner)?;
         let intent = LibvirtIntent {
             snapshot: night.snapshot.to_owned(),
-            is_freezing: night.consistency != Consistency::None,
+            is_freezing: is_owed || night.consistency != Consistency::None,
             stores: disks.iter().map(|disk| store.path(night.snapshot, &disk.target)).collect(),
         };
         state.write(&intent)?;
@@ -221,6 +224,8 @@ impl RunningMachine for LibvirtMachine {
             stores: intent.stores.clone(),
             set: night.set.to_owned(),
             checkpoint: checkpoint_name(night.set, night.snapshot),
+            is_owed,
+            is_freezing: AtomicBool::new(true),
             thawing: Mutex::new(None),
         };
         match self.begin(&undoing, intent, (&disks, since), night, store) {
@@ -245,7 +250,9 @@ impl LibvirtMachine {
         night: &Night<'_>,
         mut store: Store,
     ) -> Result<LiveDisks, MachineError> {
-        let Frozen { reached, since: frozen, is_possible } = self.freeze(night);
+        let Frozen { reached, since: frozen, is_possible } = self.freeze(night, undoing.is_owed);
+        undoing.is_freezing.store(is_possible, Ordering::Relaxed);
+        let is_possible = is_possible || undoing.is_owed;
         let is_required = night.consistency == Consistency::Required;
         let reached = match reached {
             Err(error) if is_required => {
@@ -341,14 +348,22 @@ impl LibvirtMachine {
         Ok((!targets.is_empty()).then_some(Since { checkpoint: name, targets }))
     }
 
-    /// Freezes the guest if it is to be.
-    fn freeze(&self, night: &Night<'_>) -> Frozen {
+    /// Freezes the guest if it is to be. With `is_owed`, an earlier run may have left it frozen.
+    fn freeze(&self, night: &Night<'_>, is_owed: bool) -> Frozen {
         if night.consistency == Consistency::None {
             let reached = Ok(Reached::Paused { why: None });
             return Frozen { reached, since: None, is_possible: false };
         }
         let limit = night.freeze_limit;
-        let (error, is_impossible) = match self.connection.ask(&["domfsfreeze"], limit) {
+        let freeze = || self.connection.ask(&["domfsfreeze"], limit);
+        let asked = match freeze() {
+            // An earlier run has, so it is thawed first.
+            Err(error) if is_owed && error.says(&ALREADY_FROZEN) => {
+                if thaw(&self.connection).is_ok() { freeze() } else { Err(error) }
+            }
+            asked => asked,
+        };
+        let (error, is_impossible) = match asked {
             Ok(said) => match frozen_in(&said) {
                 Some(reached) => {
                     let since = Some(Stopwatch::start());
@@ -448,6 +463,10 @@ struct LibvirtUndoing {
     stores: Vec<PathBuf>,
     set: String,
     checkpoint: String,
+    /// The guest may be frozen by an earlier run.
+    is_owed: bool,
+    /// The guest may be frozen by this run, or become so.
+    is_freezing: AtomicBool,
     // A plain mutex: taken at the beginning and at the end.
     thawing: Mutex<Option<Thawing>>,
 }
@@ -462,7 +481,9 @@ impl GiveBack for LibvirtUndoing {
             self.state.write(&LibvirtIntent { is_freezing: false, ..intent })?;
         }
         // The guest is frozen, or may become so: an attempt waits behind the freeze, and may end before it.
-        let is_late = |error: &MachineError| matches!(error, MachineError::NotThawed(_));
+        let is_late = |error: &MachineError| {
+            matches!(error, MachineError::NotThawed(_)) && self.is_freezing.load(Ordering::Relaxed)
+        };
         patiently(&mut || undo_by(&self.connection, &self.state), &is_late)?;
         let kept = is_committed.then_some(self.checkpoint.as_str());
         match is_committed {

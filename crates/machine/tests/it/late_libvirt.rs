@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -27,6 +27,8 @@ domstate) echo running ;;
 backup-begin) say_no "there is no room" ;;
 backup-dumpxml) say_no "no domain backup job" ;;
 domfsfreeze)
+    [ -e frozen ] && say_no "The command guest-fsfreeze-freeze has been disabled for this instance"
+    [ -e willing ] && touch frozen && exec echo "Froze 1 filesystem(s)"
     [ -e absent ] && say_no "QEMU guest agent is not connected"
     [ -e unable ] && say_no "The command guest-fsfreeze-freeze has not been found"
     touch freezing
@@ -36,6 +38,7 @@ domfsfreeze)
     say_no "Guest agent is not responding: guest agent command timed out"
     ;;
 domfsthaw)
+    [ -e once ] && rm once && say_no "Timed out during operation: cannot acquire state change lock"
     [ -e absent ] && say_no "QEMU guest agent is not connected"
     [ -e unable ] && say_no "The command guest-fsfreeze-freeze has not been found"
     [ -e freezing ] && say_no "Timed out during operation: cannot acquire state change lock"
@@ -45,26 +48,38 @@ domfsthaw)
 esac
 "#;
 
-/// A night with such a libvirt. Returns its folder and what the night said.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "programs are looked for where they were before, too"
-)]
-fn night(how: &str, more: &[&str]) -> (tempfile::TempDir, String) {
+/// The folder of such a libvirt, with these files.
+fn libvirt(files: &[&str]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     fs::write(path("virsh"), VIRSH).unwrap();
     fs::set_permissions(path("virsh"), fs::Permissions::from_mode(0o755)).unwrap();
-    fs::write(path(how), "").unwrap();
+    files.iter().for_each(|file| fs::write(path(file), "").unwrap());
+    folder
+}
+
+/// A night with it. Returns what the night said.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "programs are looked for where they were before, too"
+)]
+fn night_of(folder: &Path, more: &[&str]) -> String {
     let before = std::env::var_os("PATH").unwrap_or_default();
     let before = std::env::split_paths(&before);
-    let programs: Vec<PathBuf> = [folder.path().to_owned()].into_iter().chain(before).collect();
+    let programs: Vec<PathBuf> = [folder.to_owned()].into_iter().chain(before).collect();
     let mut command = Command::new(program());
-    command.arg(folder.path()).arg(path("state")).args(more);
+    command.arg(folder).arg(folder.join("state")).args(more);
     command.env("PATH", std::env::join_paths(programs).unwrap());
     let output = command.output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    (folder, String::from_utf8(output.stdout).unwrap())
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The same, with a libvirt of its own.
+fn night(how: &str, more: &[&str]) -> (tempfile::TempDir, String) {
+    let folder = libvirt(&[how]);
+    let said = night_of(folder.path(), more);
+    (folder, said)
 }
 
 #[expect(clippy::disallowed_methods, reason = "examples are beside the tests")]
@@ -102,4 +117,41 @@ fn an_agent_that_cannot_freeze_is_not_waited_for() {
         assert!(said.contains(why) && !said.contains("after:"), "{more:?}: {said}");
         assert!(begun.elapsed() < Duration::from_secs(20), "{more:?}: {:?}", begun.elapsed());
     }
+}
+
+/// What a run leaves that dies while the guest is frozen.
+const INTENT: &str = r#"{"snapshot": "S0", "is_freezing": true, "stores": []}"#;
+
+fn left_frozen(files: &[&str]) -> tempfile::TempDir {
+    let folder = libvirt(files);
+    fs::create_dir(folder.path().join("state")).unwrap();
+    fs::write(folder.path().join("state/machine.intent"), INTENT).unwrap();
+    folder
+}
+
+#[test]
+fn a_guest_of_libvirt_that_is_not_thawed_is_not_forgotten_by_the_next_nights() {
+    let folder = left_frozen(&["frozen", "absent"]);
+    let has = |name: &str| folder.path().join(name).exists();
+    for _ in 0..2 {
+        let begun = Stopwatch::start();
+        let said = night_of(folder.path(), &[]);
+        assert!(said.contains("thawed") && said.contains("there is no room"), "{said}");
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+        assert!(has("frozen") && has("state/machine.intent"));
+    }
+    fs::remove_file(folder.path().join("absent")).unwrap();
+    fs::write(folder.path().join("willing"), "").unwrap();
+    let said = night_of(folder.path(), &[]);
+    assert!(said.contains("there is no room") && !said.contains("after:"), "{said}");
+    assert!(has("thawed") && !has("frozen") && !has("state/machine.intent"));
+}
+
+#[test]
+fn a_guest_of_libvirt_that_an_earlier_night_has_frozen_is_not_another_programs() {
+    let folder = left_frozen(&["frozen", "willing", "once"]);
+    let has = |name: &str| folder.path().join(name).exists();
+    let said = night_of(folder.path(), &["required"]);
+    assert!(said.contains("there is no room") && !said.contains("after:"), "{said}");
+    assert!(has("thawed") && !has("frozen") && !has("state/machine.intent"));
 }
