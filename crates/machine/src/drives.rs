@@ -1,16 +1,16 @@
 //! The disks of a running machine, as QEMU's monitor says.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use serde_json::{Value, json};
 
 use crate::description::{DiskBus, device_name, disk_bus, is_cdrom, is_passed_through};
 use crate::error::MachineError;
+use crate::passed_through;
 use crate::qmp::Qmp;
 
 /// At most this many drives are looked at.
-const DRIVES_MAX: usize = 1024;
+pub const DRIVES_MAX: usize = 1024;
 /// A device is at most this deep among QEMU's objects.
 const DEPTH_MAX: usize = 16;
 
@@ -141,7 +141,7 @@ impl Drives {
                 None => drives.disks.push(drive(name, bus, device, inserted)),
             }
         }
-        drives.left_out.extend(passed_through(qmp)?);
+        drives.left_out.extend(passed_through::find(qmp)?);
         Ok(drives)
     }
 
@@ -166,49 +166,6 @@ pub fn check_names<'n>(
             Err(MachineError::NoSuchDisk { name: name.clone(), known })
         }
     }
-}
-
-/// Devices with disks that QEMU does not read itself, and so does not list.
-fn passed_through(qmp: &Qmp) -> Result<Vec<LeftOut>, MachineError> {
-    let mut found = Vec::new();
-    for folder in [PERIPHERAL, "/machine/peripheral-anon/"] {
-        let path = folder.trim_end_matches('/');
-        let devices = match qmp.execute("qom-list", json!({"path": path})) {
-            Err(error) if error.is_refused() => continue,
-            devices => devices?,
-        };
-        for device in devices.as_array().into_iter().flatten().take(DRIVES_MAX) {
-            let (Some(name), Some(kind)) = (device["name"].as_str(), device["type"].as_str())
-            else {
-                continue;
-            };
-            let driver = kind.strip_prefix("child<").and_then(|kind| kind.strip_suffix('>'));
-            let driver = driver.unwrap_or_default();
-            let is_disk = match driver {
-                "vfio-pci" => {
-                    let host = property(qmp, &format!("{folder}{name}"), "host")?;
-                    host.is_some_and(|host| is_storage(Path::new(PCI_DEVICES), &host))
-                }
-                driver => PASSED_THROUGH.iter().any(|start| driver.starts_with(start)),
-            };
-            if is_disk {
-                let name = format!("{driver}-{name}");
-                found.push(LeftOut { name, why: WhyLeftOut::PassedThrough });
-            }
-        }
-    }
-    Ok(found)
-}
-
-/// How the drivers of devices with disks begin that others than QEMU serve.
-const PASSED_THROUGH: [&str; 3] = ["vhost-user-blk", "vhost-user-scsi", "vhost-scsi"];
-/// Where the kernel has the PCI devices of the host.
-pub const PCI_DEVICES: &str = "/sys/bus/pci/devices";
-
-/// Whether a PCI device of the host has disks: the first byte of its class says so.
-pub fn is_storage(devices: &Path, address: &str) -> bool {
-    let class = std::fs::read_to_string(devices.join(address).join("class"));
-    class.is_ok_and(|class| class.trim().starts_with("0x01"))
 }
 
 fn why_left_out(device: &Device, inserted: &Value) -> Option<WhyLeftOut> {
@@ -303,7 +260,7 @@ pub fn device_path(qdev: &str) -> String {
 }
 
 /// Where devices are that were given an id.
-const PERIPHERAL: &str = "/machine/peripheral/";
+pub const PERIPHERAL: &str = "/machine/peripheral/";
 
 fn is_controller(driver: &str) -> bool {
     const PARTS: [&str; 7] = ["scsi", "ahci", "ide", "sas", "lsi", "esp", "usb"];
@@ -382,18 +339,5 @@ mod tests {
         let read_only = json!({"node-name": "n", "ro": true});
         let why = why_left_out(&device("scsi-block"), &read_only);
         assert_eq!(why, Some(WhyLeftOut::ReadOnly));
-    }
-
-    #[test]
-    fn a_device_of_the_host_is_a_disk_by_its_class() {
-        let devices = tempfile::tempdir().unwrap();
-        for (address, class) in [("0000:01:00.0", "0x010802\n"), ("0000:02:00.0", "0x030000\n")] {
-            let folder = devices.path().join(address);
-            std::fs::create_dir(&folder).unwrap();
-            std::fs::write(folder.join("class"), class).unwrap();
-        }
-        assert!(is_storage(devices.path(), "0000:01:00.0"));
-        assert!(!is_storage(devices.path(), "0000:02:00.0"));
-        assert!(!is_storage(devices.path(), "0000:03:00.0"));
     }
 }

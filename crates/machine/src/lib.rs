@@ -20,6 +20,7 @@ mod emulator_files;
 mod graph;
 mod intent;
 mod migration;
+mod passed_through;
 mod remains;
 mod runs;
 

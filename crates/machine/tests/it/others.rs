@@ -23,6 +23,29 @@ fn a_disk_that_takes_scsi_commands_is_named() {
     guest.check_healthy();
 }
 
+#[test]
+fn memory_that_keeps_what_is_in_it_is_named() {
+    let more = [
+        ["-machine", "nvdimm=on"],
+        ["-m", "slots=3,maxmem=64M"],
+        ["-object", "memory-backend-ram,id=m1,size=8M"],
+        ["-object", "memory-backend-ram,id=m2,size=8M"],
+        ["-object", "memory-backend-ram,id=m3,size=8M"],
+        ["-device", "nvdimm,id=one,memdev=m1"],
+        ["-device", "nvdimm,id=two,memdev=m2,unarmed=on"],
+        ["-device", "virtio-pmem-pci,id=three,memdev=m3"],
+    ];
+    let guest = Guest::start(&usual(), &more.concat());
+    let machine = guest.connect();
+    let mut left_out: Vec<_> =
+        machine.left_out().iter().map(|drive| (drive.name.as_str(), drive.why)).collect();
+    left_out.sort_by_key(|(name, _)| *name);
+    let (past, read_only) = (WhyLeftOut::PassedThrough, WhyLeftOut::ReadOnly);
+    let expected =
+        [("nvdimm-one", past), ("nvdimm-two", read_only), ("virtio-pmem-pci-three", past)];
+    assert_eq!(left_out, expected);
+}
+
 /// The node that a device has, by the graph: `query-block` does not show that of a mirror.
 fn root_of(guest: &Guest, drive: &str) -> String {
     let graph = guest.ask("x-debug-query-block-graph", Value::Null);

@@ -7,8 +7,8 @@ use strongroom_base::Stopwatch;
 
 use super::domain::{Domain, escaped};
 use crate::bitmaps::PREFIX;
-use crate::drives::PCI_DEVICES;
 use crate::error::MachineError;
+use crate::passed_through::HostDevices;
 use crate::virsh::{Virsh, VirshError};
 
 /// How long libvirt may take for a question.
@@ -43,7 +43,7 @@ impl Connection {
 
     /// What the machine is made of.
     pub fn domain(&self) -> Result<Domain, MachineError> {
-        Domain::parse(&self.ask(&["dumpxml"], ANSWER_LIMIT)?, Path::new(PCI_DEVICES))
+        Domain::parse(&self.ask(&["dumpxml"], ANSWER_LIMIT)?, &HostDevices::default())
     }
 
     /// The checkpoints of ours.

@@ -1,15 +1,17 @@
 //! What libvirt says of a machine, which it calls a domain: its XML.
 
-use std::path::Path;
-
 use roxmltree::{Document, Node, ParsingOptions};
 
 use crate::description::{Description, DiskBus, DiskDescription};
-use crate::drives::{WhyLeftOut, is_storage};
+use crate::drives::WhyLeftOut;
 use crate::error::MachineError;
+use crate::passed_through::{HostDevices, UsbAddress};
 
 /// No domain has more elements.
 const NODES_MAX: u32 = 100_000;
+
+/// The kinds of memory that keep what is in it.
+const KEPT_MEMORY: [&str; 2] = ["nvdimm", "virtio-pmem"];
 
 /// A machine, as far as a backup wants to know it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -45,8 +47,8 @@ pub struct DomainDisk {
 }
 
 impl Domain {
-    /// Reads the XML of a domain. The folder has the PCI devices of the host.
-    pub fn parse(xml: &str, pci_devices: &Path) -> Result<Self, MachineError> {
+    /// Reads the XML of a domain on this host.
+    pub fn parse(xml: &str, host: &HostDevices) -> Result<Self, MachineError> {
         let options = ParsingOptions { nodes_limit: NODES_MAX, ..ParsingOptions::default() };
         let document = Document::parse_with_options(xml, options)
             .map_err(|error| MachineError::DomainXml(error.to_string()))?;
@@ -80,16 +82,29 @@ impl Domain {
         for (number, device) in hosts.enumerate() {
             let is_disk = match device.attribute("type") {
                 Some("pci") => {
-                    pci_address(device).is_some_and(|address| is_storage(pci_devices, &address))
+                    pci_address(device).is_some_and(|address| host.is_pci_storage(&address))
                 }
+                Some("usb") => host.is_usb_storage(&usb_address(device)),
                 Some(kind) => kind.starts_with("scsi") && descend(device, &["readonly"]).is_none(),
                 None => false,
             };
             if is_disk {
-                let alias = descend(device, &["alias"]).and_then(|alias| alias.attribute("name"));
-                let name = alias.map_or_else(|| format!("hostdev{number}"), str::to_owned);
+                let name = alias_or(device, "hostdev", number);
                 domain.left_out.push((name, WhyLeftOut::PassedThrough));
             }
+        }
+        // Memory that keeps what is in it is a disk of the guest.
+        let memory = devices().filter(|device| device.has_tag_name("memory"));
+        let kept = memory.filter(|device| {
+            device.attribute("model").is_some_and(|model| KEPT_MEMORY.contains(&model))
+        });
+        for (number, device) in kept.enumerate() {
+            let model = device.attribute("model").unwrap_or_default();
+            let why = match descend(device, &["target", "readonly"]) {
+                Some(_) => WhyLeftOut::ReadOnly,
+                None => WhyLeftOut::PassedThrough,
+            };
+            domain.left_out.push((alias_or(device, model, number), why));
         }
         Ok(domain)
     }
@@ -174,16 +189,37 @@ fn descend<'a, 'x>(from: Node<'a, 'x>, path: &[&str]) -> Option<Node<'a, 'x>> {
     path.iter().try_fold(from, |node, name| node.children().find(|child| child.has_tag_name(*name)))
 }
 
+/// What libvirt calls a device, or a word and its number.
+fn alias_or(device: Node<'_, '_>, word: &str, number: usize) -> String {
+    let alias = descend(device, &["alias"]).and_then(|alias| alias.attribute("name"));
+    alias.map_or_else(|| format!("{word}{number}"), str::to_owned)
+}
+
+/// Which USB device of the host it is.
+fn usb_address(device: Node<'_, '_>) -> UsbAddress {
+    let number = |element: &str, name: &str| {
+        descend(device, &["source", element])?.attribute(name).and_then(number_of)
+    };
+    UsbAddress {
+        bus: number("address", "bus"),
+        device: number("address", "device"),
+        vendor: number("vendor", "id"),
+        product: number("product", "id"),
+    }
+}
+
+/// A number in decimal, or with `0x` in front.
+fn number_of(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
 /// The address of a PCI device of the host, as the kernel writes it.
 fn pci_address(device: Node<'_, '_>) -> Option<String> {
     let address = descend(device, &["source", "address"])?;
-    let number = |name: &str| {
-        let text = address.attribute(name).unwrap_or("0");
-        match text.strip_prefix("0x") {
-            Some(digits) => u32::from_str_radix(digits, 16).ok(),
-            None => text.parse().ok(),
-        }
-    };
+    let number = |name: &str| number_of(address.attribute(name).unwrap_or("0"));
     let (domain, bus) = (number("domain")?, number("bus")?);
     let (slot, function) = (number("slot")?, number("function")?);
     Some(format!("{domain:04x}:{bus:02x}:{slot:02x}.{function:x}"))
@@ -269,15 +305,34 @@ mod tests {
             <alias name='hostdev2'/></hostdev>
           <hostdev mode='subsystem' type='pci'><source><address bus='0x02' slot='0x00'/></source>
             <alias name='hostdev3'/></hostdev>
+          <hostdev mode='subsystem' type='usb'><source><vendor id='0x1d6b'/>
+            <address bus='1' device='12'/></source><alias name='hostdev4'/></hostdev>
+          <hostdev mode='subsystem' type='usb'><source><address bus='1' device='13'/></source>
+            <alias name='hostdev5'/></hostdev>
+          <memory model='dimm'/>
+          <memory model='nvdimm'><source><path>/n</path></source><alias name='nvdimm0'/></memory>
+          <memory model='nvdimm'><target><readonly/></target></memory>
+          <memory model='virtio-pmem' access='shared'/>
         </devices></domain>";
 
     fn parse(xml: &str) -> Result<Domain, MachineError> {
-        let devices = tempfile::tempdir().unwrap();
+        let (devices, usb) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         for (address, class) in [("0000:0a:1f.2", "0x010601\n"), ("0000:02:00.0", "0x030000\n")] {
             std::fs::create_dir(devices.path().join(address)).unwrap();
             std::fs::write(devices.path().join(address).join("class"), class).unwrap();
         }
-        Domain::parse(xml, devices.path())
+        for (name, number, class) in [("1-2", "12", "08"), ("1-3", "13", "03")] {
+            let (device, interface) =
+                (usb.path().join(name), usb.path().join(format!("{name}:1.0")));
+            std::fs::create_dir(&device).unwrap();
+            std::fs::create_dir(&interface).unwrap();
+            for (name, text) in [("busnum", "1"), ("devnum", number), ("idVendor", "1d6b")] {
+                std::fs::write(device.join(name), text).unwrap();
+            }
+            std::fs::write(interface.join("bInterfaceClass"), class).unwrap();
+        }
+        let host = HostDevices { pci: devices.path().to_owned(), usb: usb.path().to_owned() };
+        Domain::parse(xml, &host)
     }
 
     #[test]
@@ -322,6 +377,10 @@ mod tests {
             ("vdc".to_owned(), WhyLeftOut::PassedThrough),
             ("hostdev1".to_owned(), WhyLeftOut::PassedThrough),
             ("hostdev2".to_owned(), WhyLeftOut::PassedThrough),
+            ("hostdev4".to_owned(), WhyLeftOut::PassedThrough),
+            ("nvdimm0".to_owned(), WhyLeftOut::PassedThrough),
+            ("nvdimm1".to_owned(), WhyLeftOut::ReadOnly),
+            ("virtio-pmem2".to_owned(), WhyLeftOut::PassedThrough),
         ];
         assert_eq!(domain.left_out, left_out);
     }
