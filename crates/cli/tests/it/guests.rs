@@ -231,4 +231,12 @@ fn what_is_wrong_with_a_machine_is_named() {
     world.run(["snapshots"]).exits(0);
     // Nothing of it is left in the machine.
     world.run(["machine", "undo", &socket]).exits(0).says("nothing of ours");
+
+    // Something of which nothing is written down is in a machine that is paused.
+    guest.ask("blockdev-add", json!({"driver": "null-co", "node-name": "strongroom-store-0"}));
+    guest.ask("cont", json!({}));
+    guest.ask("stop", json!({}));
+    let undo = world.run(["machine", "undo", &socket]);
+    undo.exits(1).says("removed strongroom-store-0").warns("the machine is paused");
+    world.run(["machine", "undo", &socket]).exits(0).says("nothing of ours");
 }
