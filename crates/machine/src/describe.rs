@@ -5,9 +5,10 @@ use serde_json::{Value, json};
 use crate::description::{
     Description, DiskBus, DiskDescription, NetworkDescription, Tpm, is_network,
 };
-use crate::drives::{Drive, property, value};
+use crate::drives::Drive;
 use crate::error::MachineError;
 use crate::live::Machine;
+use crate::objects::{property, value};
 use crate::process::{command_line, fill_tpm_state};
 use crate::qmp::Qmp;
 

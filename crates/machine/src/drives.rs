@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 
 use crate::description::{DiskBus, device_name, disk_bus, is_cdrom, is_passed_through};
 use crate::error::MachineError;
+use crate::left_out::{LeftOut, WhyLeftOut};
+use crate::objects::{DRIVES_MAX, PERIPHERAL, device_path, property, value};
 use crate::passed_through;
 use crate::qmp::Qmp;
 
-/// At most this many drives are looked at.
-pub const DRIVES_MAX: usize = 1024;
 /// A device is at most this deep among QEMU's objects.
 const DEPTH_MAX: usize = 16;
 
@@ -39,49 +39,6 @@ pub struct Drive {
     pub keeps_bitmaps: bool,
     /// The thread that serves it, if it is one of its own.
     pub iothread: Option<String>,
-}
-
-/// A drive that is not read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeftOut {
-    /// What it is called.
-    pub name: String,
-    /// Why.
-    pub why: WhyLeftOut,
-}
-
-/// Why a drive is not read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WhyLeftOut {
-    /// It is a drive for CDs or floppies.
-    Removable,
-    /// There is no disk in it.
-    Empty,
-    /// The guest cannot write to it.
-    ReadOnly,
-    /// It is flash memory or something else that is no disk.
-    NoDisk,
-    /// The guest writes to it past QEMU: a device of the host, or one that another program serves.
-    PassedThrough,
-}
-
-impl WhyLeftOut {
-    /// Whether the guest can write to it: then the machine is not complete without it.
-    pub fn is_loss(self) -> bool {
-        self == Self::PassedThrough
-    }
-}
-
-impl std::fmt::Display for WhyLeftOut {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Removable => "a drive for CDs or floppies",
-            Self::Empty => "empty",
-            Self::ReadOnly => "read-only",
-            Self::NoDisk => "no disk",
-            Self::PassedThrough => "passed through to the guest, so that QEMU does not read it",
-        })
-    }
 }
 
 /// The drives of a machine.
@@ -254,14 +211,6 @@ impl Device {
     }
 }
 
-/// The path of a device. Some are called by their id alone.
-pub fn device_path(qdev: &str) -> String {
-    if qdev.starts_with('/') { qdev.to_owned() } else { format!("{PERIPHERAL}{qdev}") }
-}
-
-/// Where devices are that were given an id.
-pub const PERIPHERAL: &str = "/machine/peripheral/";
-
 fn is_controller(driver: &str) -> bool {
     const PARTS: [&str; 7] = ["scsi", "ahci", "ide", "sas", "lsi", "esp", "usb"];
     !driver.ends_with("-device") && PARTS.iter().any(|part| driver.contains(part))
@@ -271,20 +220,6 @@ fn is_controller(driver: &str) -> bool {
 fn iothread(qmp: &Qmp, path: &str) -> Result<Option<String>, MachineError> {
     let named = property(qmp, path, "iothread")?.filter(|name| !name.is_empty());
     Ok(named.map(|name| name.rsplit('/').next().unwrap_or_default().to_owned()))
-}
-
-/// A property that is text. `None` if there is no such property or object.
-pub fn property(qmp: &Qmp, path: &str, name: &str) -> Result<Option<String>, MachineError> {
-    Ok(value(qmp, path, name)?.and_then(|value| value.as_str().map(str::to_owned)))
-}
-
-/// A property. `None` if there is no such property or object.
-pub fn value(qmp: &Qmp, path: &str, name: &str) -> Result<Option<Value>, MachineError> {
-    match qmp.execute("qom-get", json!({"path": path, "property": name})) {
-        Ok(value) => Ok(Some(value)),
-        Err(error) if error.is_refused() => Ok(None),
-        Err(error) => Err(error.into()),
-    }
 }
 
 /// The names of all nodes, and the bitmaps of each.

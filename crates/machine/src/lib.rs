@@ -19,7 +19,9 @@ mod drives;
 mod emulator_files;
 mod graph;
 mod intent;
+mod left_out;
 mod migration;
+mod objects;
 mod passed_through;
 mod remains;
 mod runs;
@@ -38,9 +40,10 @@ pub use description::{
     Cpu, DESCRIPTION_BYTES_MAX, Description, DescriptionError, DiskBus, DiskDescription, Emulator,
     Firmware, FirmwareFile, MemoryPart, NetworkDescription, Tpm,
 };
-pub use drives::{Drive, LeftOut, WhyLeftOut};
+pub use drives::Drive;
 pub use emulator_files::emulator_files;
 pub use error::{Broken, MachineError};
+pub use left_out::{LeftOut, WhyLeftOut};
 pub use live::{
     Beside, Consistency, LibvirtMachine, LiveDisk, LiveDisks, LiveImage, Machine, Night, Parent,
     Reached, RunningMachine, STATE_BYTES_MAX, Settle, SharedMemory, ShownDisk, StoreLimits, Undone,

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use crate::drives::{DRIVES_MAX, LeftOut, PERIPHERAL, WhyLeftOut, property, value};
 use crate::error::MachineError;
+use crate::left_out::{LeftOut, WhyLeftOut};
+use crate::objects::{DRIVES_MAX, PERIPHERAL, property, value};
 use crate::qmp::Qmp;
 
 /// How the drivers of devices begin that are disks in any case.

@@ -11,10 +11,11 @@ use serde_json::{Value, json};
 use strongroom_base::Stopwatch;
 
 use crate::bitmaps::{self, PREFIX, RECENT, ignore_refusal};
-use crate::drives::{Bitmap, device_path, nodes};
+use crate::drives::{Bitmap, nodes};
 use crate::error::MachineError;
 use crate::graph::Graph;
 use crate::intent::{IntendedDisk, Intent};
+use crate::objects::device_path;
 use crate::qmp::Qmp;
 
 /// How long QEMU may take to end an export.

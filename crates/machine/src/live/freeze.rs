@@ -19,11 +19,12 @@ use super::watch::{Watch, Watched};
 use super::{Consistency, LiveDisk, LiveDisks, Machine, Night, Reached, Settle, Undoing};
 use crate::agent::{Freezer, Thaw};
 use crate::bitmaps::{self, bitmap_name};
-use crate::drives::{Drive, Drives, nodes, property};
+use crate::drives::{Drive, Drives, nodes};
 use crate::error::{Broken, MachineError, file_error};
 use crate::graph::Graph;
 use crate::intent::{IntendedDisk, Intent, StateFolder};
 use crate::migration::MigrationSettings;
+use crate::objects::property;
 use crate::qmp::Qmp;
 use crate::remains::{self, Names};
 

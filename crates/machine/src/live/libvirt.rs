@@ -35,9 +35,10 @@ use super::{
 use crate::agent::AgentError;
 use crate::bitmaps::PREFIX;
 use crate::description::Description;
-use crate::drives::{LeftOut, check_names};
+use crate::drives::check_names;
 use crate::error::MachineError;
 use crate::intent::StateFolder;
+use crate::left_out::LeftOut;
 use crate::process::{command_line, fill_tpm_state, owner, process_of, runs_what_is_installed};
 use crate::remains::Exchanged;
 use crate::runs;

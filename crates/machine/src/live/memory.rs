@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::drives::{property, value};
 use crate::error::{MachineError, file_error};
+use crate::objects::{property, value};
 use crate::process::{command_line, processes};
 use crate::qmp::Qmp;
 

@@ -3,8 +3,8 @@
 use roxmltree::{Document, Node, ParsingOptions};
 
 use crate::description::{Description, DiskBus, DiskDescription};
-use crate::drives::WhyLeftOut;
 use crate::error::MachineError;
+use crate::left_out::WhyLeftOut;
 use crate::passed_through::{HostDevices, UsbAddress};
 
 /// No domain has more elements.
