@@ -268,3 +268,96 @@ fn give_disk_back(
     qmp.execute("qom-set", json!({"path": device, "property": "drive", "value": node}))?;
     Ok(Some(Given { device, node: node.to_owned() }))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::os::unix::net::UnixListener;
+    use std::path::Path;
+    use std::sync::mpsc::{Receiver, channel};
+
+    use super::*;
+
+    const GREETING: &str = r#"{"QMP": {"version": {"qemu": {"micro": 0, "minor": 2, "major": 7}, "package": ""}, "capabilities": []}}"#;
+
+    /// A monitor of a machine whose device has a filter of ours. It shows this graph, if it shows one.
+    /// Returns what it was asked for, too.
+    fn monitor(folder: &Path, graph: Option<Value>) -> (Qmp, Receiver<Value>) {
+        let socket = folder.join("qmp");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let (asked, receiver) = channel();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            writeln!(stream, "{GREETING}").unwrap();
+            for line in BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok) {
+                let command: Value = serde_json::from_str(&line).unwrap();
+                let answer = match command["execute"].as_str().unwrap() {
+                    "query-named-block-nodes" => json!([{"node-name": "strongroom-filter-0"}]),
+                    "query-block" => json!([{
+                        "qdev": "vda", "inserted": {"node-name": "strongroom-filter-0"},
+                    }]),
+                    "x-debug-query-block-graph" => graph.clone().unwrap_or_default(),
+                    _ => json!({}),
+                };
+                let answer = match answer.is_null() {
+                    true => {
+                        json!({"error": {"class": "CommandNotFound", "desc": "none"}, "id": command["id"]})
+                    }
+                    false => json!({"return": answer, "id": command["id"]}),
+                };
+                let _ = asked.send(command);
+                writeln!(stream, "{answer}").unwrap();
+            }
+        });
+        (Qmp::connect(&socket, Duration::from_secs(5)).unwrap(), receiver)
+    }
+
+    fn set(asked: &Receiver<Value>) -> Option<Value> {
+        asked.try_iter().find(|command| command["execute"] == "qom-set")
+    }
+
+    /// What is below the filter now is known by the graph alone, also if an intent says what it was.
+    #[test]
+    fn a_device_is_left_alone_if_nothing_says_what_is_below_its_filter() {
+        let intent = Intent {
+            monitor: "/m".into(),
+            snapshot: "S".to_owned(),
+            agent: None,
+            unthawed: Vec::new(),
+            is_pausing: false,
+            migration: None,
+            disks: vec![IntendedDisk {
+                name: "vda".to_owned(),
+                device: "/machine/peripheral/vda".to_owned(),
+                node: "disk".to_owned(),
+                store: "/s".into(),
+            }],
+        };
+        let graph = |below: &str| {
+            let node =
+                |id: u64, name: &str| json!({"id": id, "type": "block-driver", "name": name});
+            json!({
+                "nodes": [node(1, "strongroom-filter-0"), node(2, below)],
+                "edges": [{"parent": 1, "child": 2, "name": "file"}],
+            })
+        };
+        let empty = json!({"nodes": [], "edges": []});
+        for (graph, is_given) in [
+            (None, None),
+            (Some(empty), None),
+            (Some(graph("disk")), Some(("disk", 0))),
+            (Some(graph("overlay")), Some(("overlay", 1))),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            let (qmp, asked) = monitor(folder.path(), graph);
+            let given = give_back(&qmp, Some(&intent));
+            match is_given {
+                Some((node, exchanged)) => {
+                    assert_eq!(given.unwrap().exchanged.len(), exchanged);
+                    assert_eq!(set(&asked).unwrap()["arguments"]["value"], node);
+                }
+                None => assert!(given.is_err() && set(&asked).is_none()),
+            }
+        }
+    }
+}
