@@ -40,8 +40,8 @@ pub struct SizeLimits {
     pub batch_entries_max: usize,
     /// Bytes of files that a backup reads ahead.
     pub ahead_bytes_max: usize,
-    /// Files with several names of which a backup keeps the content until it met all of them, some 200
-    /// bytes each.
+    /// Files with several names of which a backup, or what brings a snapshot together, keeps the content
+    /// until it met all of them, some 200 bytes each.
     pub linked_max: usize,
     /// Snapshots that a machine's own record keeps, and sessions.
     pub record_snapshots_max: usize,

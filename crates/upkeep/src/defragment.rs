@@ -12,8 +12,8 @@ use strongroom_arena::CacheLimits;
 use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Monitor, Progress, SnapshotId};
 use strongroom_catalog::recipe::{RecipeBuilder, RecipeReader, Visit, for_each_chunk};
 use strongroom_catalog::{
-    ChunkRef, Entry, EntryKind, Recipe, Snapshot, StoredEntry, TreeReader, TreeWriteError,
-    TreeWriter,
+    ChunkRef, Entry, EntryKind, LinkKey, LinkTable, Recipe, Snapshot, StoredEntry, TreeReader,
+    TreeWriteError, TreeWriter,
 };
 use strongroom_repository::{
     ChunkReader, ChunkWriter, CopiedChunk, Found, Fragmentation, Hold, Layout, OwnRecord,
@@ -128,7 +128,8 @@ impl Replacing<'_> {
         let mut writer =
             ChunkWriter::open(repository, reader, &session, pack, false, monitor, cancel)?;
         writer.store_again(again.clone());
-        let mut copy = Copy { reader, writer, again, monitor, cancel };
+        let linked = LinkTable::new(repository.limits.linked_max);
+        let mut copy = Copy { reader, writer, again, linked, monitor, cancel };
         copy.data(snapshot)?;
         let root = copy.tree(&snapshot.root)?;
         let written = copy.writer.finish(monitor)?;
@@ -257,6 +258,10 @@ struct Copy<'c> {
     reader: &'c ChunkReader,
     writer: ChunkWriter<'c>,
     again: Places,
+    /// What files with several names have now. Names are one file to a reader only if they agree in the
+    /// places of their chunks, and the same chunk is not always found in the same place. Of files beyond
+    /// a bound each name is copied by itself.
+    linked: LinkTable<LinkKey, Recipe>,
     monitor: &'c dyn Monitor,
     cancel: &'c Cancel,
 }
@@ -333,8 +338,7 @@ impl<'c> Copy<'c> {
                     frames.push(below);
                 } else {
                     let entry = entry.clone();
-                    let content =
-                        entry.content().map(|content| self.content(content)).transpose()?;
+                    let content = self.content_of(&entry)?;
                     let kind = content.map(|content| EntryKind::File { content });
                     self.push(frame, entry, &stored, kind)?;
                 }
@@ -378,6 +382,20 @@ impl<'c> Copy<'c> {
             }
             _ => frame.tree.push_stored(&entry.name, stored, &mut lane),
         }
+    }
+
+    /// The same content of a file, for each of its names.
+    fn content_of(&mut self, entry: &Entry) -> Result<Option<Recipe>, RepositoryError> {
+        let Some(content) = entry.content() else { return Ok(None) };
+        let key = LinkKey::of(entry);
+        if let Some(copied) = key.and_then(|key| self.linked.take(&key)) {
+            return Ok(Some(copied));
+        }
+        let copied = self.content(content)?;
+        if let Some(key) = key {
+            self.linked.insert(key, entry.metadata.links, copied.clone());
+        }
+        Ok(Some(copied))
     }
 
     /// The same content.

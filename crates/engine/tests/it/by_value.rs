@@ -23,6 +23,7 @@ use strongroom_repository::{
     SnapshotEvent, SnapshotWalk,
 };
 use strongroom_testkit::damage::names_in;
+use strongroom_testkit::noise;
 use strongroom_testkit::tree::grow;
 use strongroom_upkeep::{VerifyDepth, defragment, verify};
 
@@ -135,23 +136,33 @@ fn data_is_never_found_among_metadata() {
     assert_eq!(ArenaContent::of(data.arena), ArenaContent::Data);
 }
 
-/// Bringing a snapshot together names its chunks in their new places.
+/// Bringing a snapshot together names its chunks in their new places, and the names of one file in the
+/// same ones, although a chunk that shares its tag may be stored once more.
 #[test]
 fn a_snapshot_is_brought_together_under_new_names() {
-    let world = grown(1303, TAG_BYTES);
-    for version in 0..8 {
-        world.backup();
-        world.mutate(1303 + version);
+    for (seed, tag_bytes) in [(1303, TAG_BYTES), (1307, 1)] {
+        let mut world = grown(seed, tag_bytes);
+        // Each content has nodes, which are stored by no other name.
+        (world.limits.recipe_refs_max, world.limits.recipe_depth_min) = (1, 3);
+        for file in 0..20 {
+            let [one, two] = ["a", "z"].map(|name| world.tree().join(format!("{name}-{file}")));
+            fs::write(&one, noise(file, 9_000)).unwrap();
+            fs::hard_link(one, two).unwrap();
+        }
+        for version in 0..8 {
+            world.backup();
+            world.mutate(seed + version);
+        }
+        let last = world.backup().snapshot.id;
+        let image = world.image();
+        let repository = world.open();
+        let gathered = defragment(&repository, last, u64::MAX, &Silent, &Cancel::new()).unwrap();
+        let gathered = gathered.unwrap();
+        let to = gathered.to.expect("eight versions are scattered");
+        assert!(gathered.after.requests < gathered.before.requests, "{gathered:?}");
+        world.assert_holds(&repository, to, &image, "brought together");
+        check_sound(&repository);
     }
-    let last = world.backup().snapshot.id;
-    let image = world.image();
-    let repository = world.open();
-    let gathered = defragment(&repository, last, u64::MAX, &Silent, &Cancel::new()).unwrap();
-    let gathered = gathered.unwrap();
-    let to = gathered.to.expect("eight versions are scattered");
-    assert!(gathered.after.requests < gathered.before.requests, "{gathered:?}");
-    world.assert_holds(&repository, to, &image, "brought together");
-    check_sound(&repository);
 }
 
 /// A key that only stores compares with what its own machine has stored, as far as it remembers.

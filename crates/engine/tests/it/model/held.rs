@@ -69,6 +69,16 @@ impl Names {
 }
 
 impl Held {
+    /// The same, stored once more with these limits.
+    pub fn stored_within(mut self, limits: &SizeLimits) -> Self {
+        if let Self::Tree(_, names) = &mut self
+            && Names::within(limits) == Names::PerhapsApart
+        {
+            *names = Names::PerhapsApart;
+        }
+        self
+    }
+
     /// The path in the snapshot from which it is read.
     pub fn top(&self, tree: &Path) -> PathBuf {
         match self {

@@ -324,7 +324,8 @@ impl Model {
                 && self.expected.contains_key(&snapshot.id)
         });
         let Some(from) = newest.map(|snapshot| snapshot.id) else { return };
-        let (held, budget) = (self.expected[&from].clone(), 1 << self.random.below(30));
+        let held = self.expected[&from].clone().stored_within(&self.world.limits);
+        let budget = 1 << self.random.below(30);
         self.wished.insert(from);
         self.troubled("defragment", Needs::Full, |repository| {
             defragment(repository, from, budget, &Silent, &Cancel::new())
