@@ -411,7 +411,7 @@ impl Differ<'_, '_> {
         let live = usize::from(after.content.is_none());
         let live = self.sides[live].live();
         if let Some(live) = live
-            && let ZeroSize::MadeUp { name } = live.file_system().zero_size
+            && let ZeroSize::MadeUp { name, .. } = live.file_system().zero_size
             && live.size() == 0
         {
             self.note_made_up(live.metadata().device, name);

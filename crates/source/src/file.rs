@@ -26,6 +26,8 @@ pub struct SourceFile {
     position: u64,
     /// It says 0 bytes, on a file system that says so of what it does not know.
     has_unknown_size: bool,
+    /// What its length is worth.
+    zero_size: ZeroSize,
 }
 
 /// A run of bytes that is stored; between extents are holes, which read as zeros.
@@ -63,8 +65,9 @@ impl SourceFile {
         metadata: Metadata,
         file_system: FileSystem,
     ) -> Self {
-        let has_unknown_size = stat.stx_size == 0 && file_system.zero_size == ZeroSize::Unknown;
-        Self { fd, path, stat, metadata, position: 0, has_unknown_size }
+        let zero_size = file_system.zero_size;
+        let has_unknown_size = stat.stx_size == 0 && zero_size == ZeroSize::Unknown;
+        Self { fd, path, stat, metadata, position: 0, has_unknown_size, zero_size }
     }
 
     /// What it was when it was opened, without extended attributes.
@@ -123,13 +126,14 @@ impl SourceFile {
         let now = inode::stat_fd(&self.fd)
             .map_err(|error| SourceError::io("read the metadata of", &self.path, error))?;
         let mtime = inode::timestamp_of(now.stx_mtime);
+        let now_bytes = self.zero_size.counted(now.stx_size);
         // Not the metadata: a foreign tree may be known better than it is shown.
         let before = &self.stat;
         // The size may have become known by the reading.
-        let same = (self.has_unknown_size || now.stx_size == before.stx_size)
+        let same = (self.has_unknown_size || now_bytes == before.stx_size)
             && mtime == inode::timestamp_of(before.stx_mtime)
             && inode::timestamp_of(now.stx_ctime) == inode::timestamp_of(before.stx_ctime);
-        let change = FileChange { size_before: before.stx_size, size: now.stx_size, mtime };
+        let change = FileChange { size_before: before.stx_size, size: now_bytes, mtime };
         Ok((!same).then_some(change))
     }
 }

@@ -91,6 +91,9 @@ const MADE_UP: [(u32, &str); 18] = [
     (0x1980_0202, "mqueue"),
 ];
 
+/// Those of them that keep what was written, with its length.
+const KEEPERS: [&str; 2] = ["efivarfs", "pstore"];
+
 /// What the metadata of the files of a file system proves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileSystem {
@@ -112,6 +115,9 @@ pub enum ZeroSize {
     MadeUp {
         /// The type of the file system.
         name: &'static str,
+        /// Whether a length that is not 0 is right; else it says nothing either, such as that of
+        /// `/proc/kcore`, which is all that a machine can address.
+        has_lengths: bool,
     },
 }
 
@@ -140,11 +146,21 @@ impl FileSystem {
         let is_image =
             IMAGES.contains(&number) || (is_read_only && IMAGES_IF_READ_ONLY.contains(&number));
         let zero_size = match made_up(number) {
-            Some(name) => ZeroSize::MadeUp { name },
+            Some(name) => ZeroSize::MadeUp { name, has_lengths: KEEPERS.contains(&name) },
             None if SIZES_UNKNOWN.contains(&number) => ZeroSize::Unknown,
             None => ZeroSize::Empty,
         };
         Self { times_prove: !is_image && !IN_MEMORY.contains(&number), zero_size }
+    }
+}
+
+impl ZeroSize {
+    /// What a length that the metadata of a file says is worth: it has no content that is read if this is 0.
+    pub fn counted(self, bytes: u64) -> u64 {
+        match self {
+            Self::MadeUp { has_lengths: false, .. } => 0,
+            _ => bytes,
+        }
     }
 }
 
@@ -179,7 +195,12 @@ mod tests {
             (0x0102_1994, false, proves(false, ZeroSize::Empty)),
             (0x8584_58f6, false, proves(false, ZeroSize::Empty)),
             (0x6573_5546, false, proves(true, ZeroSize::Unknown)),
-            (0x9fa0, false, proves(true, ZeroSize::MadeUp { name: "proc" })),
+            (0x9fa0, false, proves(true, ZeroSize::MadeUp { name: "proc", has_lengths: false })),
+            (
+                0xde5e_81e4,
+                false,
+                proves(true, ZeroSize::MadeUp { name: "efivarfs", has_lengths: true }),
+            ),
         ] {
             assert_eq!(FileSystem::of_type(number, is_read_only), expected, "{number:x}");
         }
@@ -188,8 +209,11 @@ mod tests {
     #[test]
     fn a_file_system_is_asked() {
         let of = |path: &str| FileSystem::of(std::fs::File::open(path).unwrap());
-        assert_eq!(of("/proc").zero_size, ZeroSize::MadeUp { name: "proc" });
-        assert_eq!(of("/proc/self/status").zero_size, ZeroSize::MadeUp { name: "proc" });
+        assert_eq!(of("/proc").zero_size, ZeroSize::MadeUp { name: "proc", has_lengths: false });
+        assert_eq!(
+            of("/proc/self/status").zero_size,
+            ZeroSize::MadeUp { name: "proc", has_lengths: false }
+        );
         assert!(!of("/dev/shm").times_prove);
         let folder = tempfile::tempdir_in("/var/tmp").unwrap();
         assert!(of(folder.path().to_str().unwrap()).times_prove);

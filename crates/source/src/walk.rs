@@ -451,7 +451,10 @@ impl TreeSource {
     fn enter_unreadable(&mut self, name: Option<Name>, stat: &Statx, error: Errno) -> WalkEvent {
         let path = self.path().to_owned();
         match error {
-            Errno::NOENT => return self.problem("open", error),
+            // It is there and cannot be opened if, for one, an automount daemon finds no server.
+            Errno::NOENT if name.as_ref().is_none_or(|name| name.stat(false).is_err()) => {
+                return self.problem("open", error);
+            }
             Errno::NOTDIR | Errno::LOOP => {
                 return self.problem_of(SourceError::Changed { path, now: "something else" });
             }

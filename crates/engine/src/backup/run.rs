@@ -430,12 +430,12 @@ impl<'r> Run<'r, '_> {
 
     /// Reports, once for each mount, that a file may have content and is stored without.
     fn note_made_up(&mut self, entry: &EntryHandle, kind: &LeafKind, metadata: &Metadata) {
-        let ZeroSize::MadeUp { name } = entry.file_system().zero_size else { return };
+        let ZeroSize::MadeUp { name, .. } = entry.file_system().zero_size else { return };
         let is_it = *kind == LeafKind::File && metadata.size == 0;
         if is_it && self.made_up.insert(metadata.device) {
             let message = format!(
-                "files of {name} say that they are empty even if they have content, and are stored as \
-                 empty files: exclude them, or store one with `strongroom backup --stdin`"
+                "files of {name} are made up when they are read, and are stored as empty files: \
+                 exclude them, or store one with `strongroom backup --stdin`"
             );
             self.tally.problem(&mount_of(&self.path, metadata.device), &message);
         }

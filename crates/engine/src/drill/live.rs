@@ -88,11 +88,11 @@ pub fn open_unchanged(path: &Path, stored: &Metadata) -> Live {
         Err(error) => return Live::Unreadable(std::io::Error::from(error).to_string()),
     };
     let FileSystem { times_prove, zero_size } = FileSystem::of(&file);
-    let says_nothing = file.metadata().is_ok_and(|now| now.size() == 0);
-    if let ZeroSize::MadeUp { name } = zero_size
+    let says_nothing = file.metadata().is_ok_and(|now| zero_size.counted(now.size()) == 0);
+    if let ZeroSize::MadeUp { name, .. } = zero_size
         && says_nothing
     {
-        let why = format!("files of {name} say that they are empty even if they have content");
+        let why = format!("files of {name} are made up when they are read");
         return Live::Unreadable(why);
     }
     let has_unknown_size = says_nothing && zero_size == ZeroSize::Unknown;

@@ -117,8 +117,23 @@ fn what_the_kernel_makes_up_is_stored_as_empty_and_reported_once() {
     assert_eq!(content(&world, &outcome, MADE_UP), b"");
     let [problem] = &listener.problems()[..] else { panic!("{:?}", listener.problems()) };
     assert_eq!(problem.path.as_deref(), Some(Path::new("/proc")));
-    assert!(problem.message.contains("files of proc say that they are empty"), "{problem:?}");
+    assert!(problem.message.contains("files of proc are made up"), "{problem:?}");
     assert_eq!(outcome.snapshot.stats.problems, 1);
+}
+
+/// A length that is not 0 says no more: `/proc/kcore` has all that a machine can address, and a file of
+/// sysfs has a page.
+#[test]
+fn what_the_kernel_makes_up_with_a_length_is_not_read() {
+    let world = World::bare(66);
+    for path in ["/sys/kernel/uevent_seqnum", "/sys/kernel/mm/transparent_hugepage/enabled"] {
+        let length = std::fs::metadata(path).unwrap().len();
+        assert!(length > 0, "{path}");
+        let listener = Listener::new();
+        let outcome = run(&world.open(), &of(&world, &[path], None), &listener).unwrap();
+        assert_eq!((content(&world, &outcome, path), outcome.snapshot.stats.bytes), (vec![], 0));
+        assert!(listener.problems()[0].message.contains("are made up"), "{path}");
+    }
 }
 
 /// No comparison says that it is the same.

@@ -71,18 +71,21 @@ impl EntryHandle {
     /// The entry under one of the names of a place.
     pub(super) fn below(place: Arc<Place>, name: usize, facts: InodeFacts) -> Self {
         let file_system = place.file_system;
-        Self { place, name: Some(name), facts, file_system }
+        Self { place, name: Some(name), facts, file_system }.on(file_system)
     }
 
     /// The same entry, on a file system of its own that is mounted on it.
-    pub(super) fn on(self, file_system: FileSystem) -> Self {
+    pub(super) fn on(mut self, file_system: FileSystem) -> Self {
+        if self.facts.kind() == FileType::RegularFile {
+            self.facts.size = file_system.zero_size.counted(self.facts.size);
+        }
         Self { file_system, ..self }
     }
 
     /// The place itself.
     pub(super) fn of(place: Arc<Place>, facts: InodeFacts) -> Self {
         let file_system = place.file_system;
-        Self { place, name: None, facts, file_system }
+        Self { place, name: None, facts, file_system }.on(file_system)
     }
 
     /// Its name; empty for `/`.
@@ -146,7 +149,8 @@ impl EntryHandle {
             return Err(SourceError::Changed { path, now });
         }
         let (directory, name) = self.directory_and_name()?;
-        let (fd, stat) = file::open(directory, name, &path)?;
+        let (fd, mut stat) = file::open(directory, name, &path)?;
+        stat.stx_size = self.file_system.zero_size.counted(stat.stx_size);
         let metadata = self.place.context.metadata(&InodeFacts::of(&stat), || self.path());
         Ok(SourceFile::new(fd, path, stat, metadata, self.file_system))
     }
