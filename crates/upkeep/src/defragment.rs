@@ -16,10 +16,10 @@ use strongroom_catalog::{
     TreeWriteError, TreeWriter,
 };
 use strongroom_repository::{
-    ChunkReader, ChunkWriter, CopiedChunk, Found, Fragmentation, Hold, Layout, OwnRecord,
-    PackOptions, Places, RUN_BYTES_MAX, Repository, RepositoryError, Run, SeriesId, Session,
-    SnapshotEvent, SnapshotList, SnapshotWalk, StreamBasis, Wishes, change_remark, give_up,
-    list_known_snapshots, list_snapshots,
+    ChunkReader, ChunkWriter, CopiedChunk, Found, Fragmentation, Hold, Layout, ListedSession,
+    OwnRecord, PackOptions, Places, RUN_BYTES_MAX, Repository, RepositoryError, Run, SeriesId,
+    Session, SnapshotEvent, SnapshotList, SnapshotWalk, StreamBasis, Wishes, change_remark,
+    give_up, list_known_snapshots, list_sessions, list_snapshots,
 };
 
 use crate::forget::forget;
@@ -53,7 +53,7 @@ pub struct Gathered {
 
 /// Brings together what a snapshot of the owner needs, by storing again chunks that take at most
 /// `copied_bytes_max` bytes. Returns none if the snapshot is not there any more, is not the newest of its
-/// series, or may go with the open collection.
+/// series, may go with the open collection, or if its machine is storing another.
 ///
 /// # Errors
 ///
@@ -75,8 +75,10 @@ pub fn defragment(
     let found = list.snapshots.iter().filter(stays).find(|found| found.id == snapshot);
     let Some(snapshot) = found else { return Ok(None) };
     check_replaceable(repository, snapshot)?;
-    // The one in its place comes after all that there are.
-    if is_followed(&list, snapshot, session.id) {
+    // The one in its place comes after all that there are. A writer that begins from now on comes after it.
+    if is_followed(&list, snapshot, session.id)
+        || may_be_followed(repository, snapshot, session.id)?
+    {
         return Ok(None);
     }
     let wishes = Wishes::read(repository)?;
@@ -98,8 +100,29 @@ pub fn defragment(
     if !gathered.as_ref().is_ok_and(|gathered| gathered.to.is_some()) {
         // What was written belongs to nothing, and is no snapshot that was removed.
         give_up(repository, id);
+        return gathered.map(Some);
     }
+    // From here on, the new one is never given up: the wish about the old one may have been taken although
+    // it failed. Both may stay.
+    forget(repository, &[snapshot.id])?;
     gathered.map(Some)
+}
+
+/// Whether a writer is at work, or was when it died, that may commit a snapshot of this one's series. It
+/// has its number already, and what is put in this one's place would come after it.
+fn may_be_followed(
+    repository: &Repository,
+    snapshot: &Snapshot,
+    own: SnapshotId,
+) -> Result<bool, RepositoryError> {
+    let is_of_its_host = |listed: &ListedSession| match &listed.head {
+        Ok(head) => head.domain == snapshot.domain && head.host == snapshot.host,
+        // Of another domain, or of none.
+        Err(RepositoryError::PutOnly | RepositoryError::Forged { .. }) => false,
+        Err(_) => true,
+    };
+    let sessions = list_sessions(repository)?;
+    Ok(sessions.iter().any(|listed| listed.id != own && is_of_its_host(listed)))
 }
 
 /// A snapshot in whose place another one is put.
@@ -161,7 +184,6 @@ impl Replacing<'_> {
             let (from, after) = (snapshot.id, before);
             return Ok(Gathered { from, to: None, before, after, copied_bytes });
         }
-        forget(repository, &[snapshot.id])?;
         Ok(Gathered { from: snapshot.id, to, before, after, copied_bytes })
     }
 }

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::json;
-use strongroom_base::SnapshotId;
 use strongroom_base::units::{bytes_text, counted, duration_text, parse_bytes};
+use strongroom_base::{Severity, SnapshotId};
 use strongroom_catalog::Snapshot;
 use strongroom_repository::{Repository, Wishes, list_snapshots};
 use strongroom_upkeep::{
@@ -73,9 +73,10 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     if args.undo {
         return undo(context, &repository);
     }
-    if let Some(budget) = args.defragment {
-        defragment_newest(context, &repository, budget)?;
-    }
+    let are_gathered = match args.defragment {
+        Some(budget) => defragment_newest(context, &repository, budget)?,
+        None => true,
+    };
     let monitor = context.terminal.monitor(Words::objects("checked"));
     let options = PruneOptions {
         unused_percent_max: args.max_unused,
@@ -98,7 +99,8 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     report(context, args, &outcome)?;
     context.terminal.line(format!("took {}", duration_text(monitor.elapsed())))?;
     let stays = outcome.carried.arenas_left + outcome.carried.arenas_put_off;
-    let is_done = outcome.waiting.is_empty() && stays == 0 && outcome.lost.is_empty();
+    let is_done =
+        outcome.waiting.is_empty() && stays == 0 && outcome.lost.is_empty() && are_gathered;
     Ok(if is_done { Exit::Done } else { Exit::Incomplete }.into())
 }
 
@@ -153,11 +155,13 @@ fn undo(context: &Context, repository: &Repository) -> Result<ExitCode, CliError
 }
 
 /// Brings together what the newest snapshot of each series needs, within a budget for all of them.
+/// Returns whether all could be read that this takes.
 fn defragment_newest(
     context: &Context,
     repository: &Repository,
     mut budget: u64,
-) -> Result<(), CliError> {
+) -> Result<bool, CliError> {
+    let mut is_whole = true;
     let list = list_snapshots(repository)?;
     let wishes = Wishes::read(repository)?;
     let own = list.snapshots.iter().filter(|s| s.domain == repository.secret.domain_name());
@@ -168,8 +172,19 @@ fn defragment_newest(
         let monitor = context.terminal.monitor(Words::objects("checked"));
         let gathered = defragment(repository, snapshot.id, budget, &monitor, &context.cancel);
         monitor.finish();
-        // It was forgotten meanwhile, or the collection that is open may take it.
-        let Some(gathered) = gathered? else { continue };
+        // One that lacks something keeps no room from being made.
+        let gathered = match gathered {
+            Err(error) if error.is_damage() || error.is_withheld() => {
+                let id = snapshot.id.short();
+                let message = format!("snapshot {id} is not brought together: {error}");
+                context.terminal.problem(Severity::Warning, &message);
+                is_whole = false;
+                continue;
+            }
+            gathered => gathered?,
+        };
+        // It was forgotten meanwhile, the collection that is open may take it, or its machine is at work.
+        let Some(gathered) = gathered else { continue };
         budget = budget.saturating_sub(gathered.copied_bytes);
         let (before, after) = (gathered.before, gathered.after);
         context.terminal.json(&json!({
@@ -197,7 +212,7 @@ fn defragment_newest(
             ),
         })?;
     }
-    Ok(())
+    Ok(is_whole)
 }
 
 fn report(context: &Context, args: &Args, outcome: &PruneOutcome) -> Result<(), CliError> {

@@ -12,7 +12,9 @@ use strongroom_repository::{
 };
 use strongroom_testkit::damage::names_in;
 use strongroom_testkit::tree::{TreeOptions, grow, mutate};
-use strongroom_testkit::{FaultPlan, FaultyBackend, Image, Listener, Random, noise};
+use strongroom_testkit::{
+    Calls, FaultKind, FaultPlan, FaultyBackend, Image, Listener, Random, noise,
+};
 use strongroom_upkeep::{
     Gathered, NewAccess, PruneOptions, VerifyDepth, add_key, defragment, forget, prune, remember,
     verify,
@@ -182,6 +184,50 @@ fn a_crash_at_any_call_loses_nothing() {
             break;
         }
     }
+}
+
+/// A request that fails once, wherever: of the newest content one snapshot stays that is not forgotten.
+#[test]
+fn a_fault_at_any_call_forgets_not_both() {
+    let (world, versions) = history(4);
+    let base = world.objects.snapshot();
+    let (newest, image) = versions.last().unwrap();
+    let older = versions.len() - 1;
+    for kind in [FaultKind::Io, FaultKind::LostAcknowledgement] {
+        for at in 0.. {
+            let objects = Arc::new(MemoryBackend::from_snapshot(base.clone()));
+            let plan = FaultPlan::hiccup(Calls::all(), at, kind);
+            let faulty = Arc::new(FaultyBackend::new(objects.clone(), plan));
+            let outcome = world
+                .open_over(faulty.clone())
+                .and_then(|repository| gather(&repository, *newest, u64::MAX));
+            let repository = world.open_over(objects).unwrap();
+            let found = snapshot_ids(&repository);
+            assert!(found.len() > older, "call {at}, {kind:?}: {outcome:?}");
+            for id in &found[older..] {
+                world.assert_holds(&repository, *id, image, &format!("call {at}, {kind:?}"));
+            }
+            if faulty.fired() == 0 {
+                break;
+            }
+        }
+    }
+}
+
+/// A backup that is still at work has its number already: it would come before what is put in the place of
+/// the one before it.
+#[test]
+fn a_machine_that_is_storing_another_is_passed_over() {
+    let (world, versions) = history(8);
+    let (newest, _) = versions.last().unwrap();
+    let repository = world.open();
+    let host = options(&world.tree()).host;
+    let session = Session::begin(&repository, &host).unwrap();
+    assert_eq!(gather(&repository, *newest, u64::MAX).unwrap(), None);
+    drop(session);
+    let other = Session::begin(&repository, "another").unwrap();
+    assert!(gather(&repository, *newest, u64::MAX).unwrap().unwrap().to.is_some());
+    drop(other);
 }
 
 /// The description of a snapshot is that of the one which replaces it.
