@@ -19,7 +19,7 @@ use strongroom_base::{DomainId, SnapshotId};
 use strongroom_catalog::Snapshot;
 use strongroom_catalog::format::pack_snapshot;
 
-use crate::authorship::{SNAPSHOT_BYTES_MAX, check, sign};
+use crate::authorship::{SNAPSHOT_BYTES_MAX, check, has_too_many_items, sign};
 use crate::claim;
 use crate::collections::Collections;
 use crate::endings::own_has_ended;
@@ -197,10 +197,15 @@ impl<'r> Session<'r> {
             snapshot.root.refs.len() <= 1,
             "the root of a lost snapshot is found by one reference"
         );
-        let bytes = pack_snapshot(snapshot).len();
-        if bytes > SNAPSHOT_BYTES_MAX {
-            let (name, bytes) = (snapshot_object(self.id), bytes as u64);
+        let map = pack_snapshot(snapshot);
+        if map.len() > SNAPSHOT_BYTES_MAX {
+            let (name, bytes) = (snapshot_object(self.id), map.len() as u64);
             return Err(BackendError::TooLarge { name, bytes }.into());
+        }
+        if self.repository.secret.domain().is_some() && has_too_many_items(&map) {
+            let message = "the snapshot would list more paths, labels and names than its owner \
+                           reads of a put-only key: name directories instead of what is in them";
+            return Err(RepositoryError::Argument(message.to_owned()));
         }
         Ok(seal_snapshot(self.repository, snapshot, self.origin()))
     }
