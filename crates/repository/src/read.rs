@@ -2,6 +2,7 @@
 
 pub mod chunk_reader;
 pub mod disks;
+mod known_places;
 pub mod lookup;
 pub mod memo;
 pub mod walk;

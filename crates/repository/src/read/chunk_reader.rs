@@ -15,15 +15,14 @@ use strongroom_arena::{
 };
 use strongroom_backend::Backend;
 use strongroom_base::regimes::{Regime, reached};
-use strongroom_base::{
-    ArenaId, Cancel, Fingerprint, Location, NamingKeys, Silent, SizeLimits, Stopwatch,
-};
+use strongroom_base::{ArenaId, Fingerprint, Location, NamingKeys, SizeLimits, Stopwatch};
 use strongroom_catalog::{ChunkRef, ReadChunk};
 use strongroom_chunk::delta;
 
 use crate::error::RepositoryError;
-use crate::index::chunk_index::{ChunkIndex, Refreshed};
+use crate::index::chunk_index::ChunkIndex;
 use crate::own::OwnRecord;
+use crate::read::known_places::KnownPlaces;
 use crate::repository::Repository;
 use crate::spool::Spool;
 
@@ -51,30 +50,6 @@ struct Unread {
     gives: HashMap<ArenaId, bool>,
 }
 
-/// Where chunks are, for failed hints.
-struct KnownPlaces {
-    index: ChunkIndex,
-    /// Places besides the one in the index: found by reading every summary, once the index's own
-    /// place has failed too.
-    copies: Option<HashMap<Fingerprint, Vec<Location>>>,
-    /// When the index was brought up to date.
-    since: Stopwatch,
-}
-
-impl KnownPlaces {
-    fn refresh(&mut self, reader: &ChunkReader) -> Result<Refreshed, RepositoryError> {
-        self.since = Stopwatch::start();
-        let (backend, store) = (&*reader.backend, &reader.store);
-        let refreshed = self.index.refresh(backend, store, &Silent, &Cancel::new())?;
-        if refreshed.read + refreshed.vanished > 0 {
-            self.copies = None;
-        }
-        Ok(refreshed)
-    }
-}
-
-/// The arenas are not listed more often than this for chunks that are nowhere.
-const PLACES_LIFETIME: Duration = Duration::from_secs(1);
 /// An arena is not read again more often than this for chunks that it has lost.
 const READ_AGAIN_LIFETIME: Duration = Duration::from_secs(60);
 
@@ -333,6 +308,9 @@ impl ChunkReader {
             let mut next = Some(chunk.location);
             while let Some(place) = next {
                 if let Some(taken) = take(place)? {
+                    if is_last {
+                        self.was_looked_for(true);
+                    }
                     return Ok(Some(taken));
                 }
                 tried.push(place);
@@ -344,6 +322,9 @@ impl ChunkReader {
                 false => !was_known || self.look_again()?,
             };
             if is_last || !is_worth_it {
+                if is_last {
+                    self.was_looked_for(false);
+                }
                 break;
             }
             tried.iter().for_each(|place| self.store.forget(place.arena));
@@ -373,20 +354,13 @@ impl ChunkReader {
         let mut found = known.index.lookup(fingerprint);
         if found.is_none() && known.index.is_broken() {
             known.index = ChunkIndex::in_memory().within(&self.limits);
-            known.refresh(self)?;
+            known.refresh(&*self.backend, &self.store)?;
             found = known.index.lookup(fingerprint);
         }
         if let Some(first) = found.filter(|first| !tried.contains(first)) {
             return Ok(Some(first));
         }
-        // The index knows one place of each chunk, and drops it with the arena: that is no proof
-        // that no other arena holds the chunk.
-        let copies = match &mut known.copies {
-            Some(copies) => copies,
-            empty => empty.insert(known.index.further_copies(&*self.backend, &self.store)?),
-        };
-        let places = copies.get(fingerprint).map_or(&[][..], Vec::as_slice);
-        Ok(places.iter().copied().find(|place| !tried.contains(place)))
+        known.further(fingerprint, tried, &*self.backend, &self.store)
     }
 
     /// By value: whether the arena of a chunk that was not in it is read again. It may have been
@@ -406,11 +380,20 @@ impl ChunkReader {
     fn look_again(&self) -> Result<bool, RepositoryError> {
         let mut slot = self.known_places()?;
         let known = slot.as_mut().expect("known_places fills it");
-        if known.since.elapsed() < PLACES_LIFETIME {
+        if !known.freshness.are_old() {
             return Ok(false);
         }
-        let refreshed = known.refresh(self)?;
-        Ok(refreshed.read + refreshed.vanished > 0)
+        let has_changed = known.refresh(&*self.backend, &self.store)?;
+        if !has_changed {
+            known.freshness.was_looked_for(false);
+        }
+        Ok(has_changed)
+    }
+
+    /// Takes note of whether a chunk was found once the places had been brought up to date for it.
+    fn was_looked_for(&self, is_found: bool) {
+        let mut slot = self.index.lock().unwrap_or_else(PoisonError::into_inner);
+        slot.iter_mut().for_each(|known| known.freshness.was_looked_for(is_found));
     }
 
     /// The places, with the index loaded.
@@ -418,8 +401,8 @@ impl ChunkReader {
         let mut slot = self.index.lock().unwrap_or_else(PoisonError::into_inner);
         if slot.is_none() {
             let index = ChunkIndex::open(self.cache.as_deref())?.within(&self.limits);
-            let mut known = KnownPlaces { index, copies: None, since: Stopwatch::start() };
-            known.refresh(self)?;
+            let mut known = KnownPlaces::of(index);
+            known.refresh(&*self.backend, &self.store)?;
             *slot = Some(known);
         }
         Ok(slot)
