@@ -12,6 +12,7 @@
 
 mod bases;
 mod changed;
+mod further;
 mod presence;
 mod withdrawn;
 
@@ -34,6 +35,7 @@ use super::arenas::{Arenas, Orphans, SessionTag};
 use super::location::{key_of, pack_location};
 use crate::collections::Collections;
 use crate::error::RepositoryError;
+pub use further::FurtherPlaces;
 use withdrawn::Left;
 pub use withdrawn::LostPlaces;
 

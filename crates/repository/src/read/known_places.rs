@@ -1,7 +1,6 @@
 //! Where chunks are that are not in the place that their recipe names: what a reader learns of it once,
 //! and how often it learns it again.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use strongroom_arena::ArenaStore;
@@ -9,7 +8,7 @@ use strongroom_backend::Backend;
 use strongroom_base::{Cancel, Fingerprint, Location, Silent, Stopwatch};
 
 use crate::error::RepositoryError;
-use crate::index::chunk_index::ChunkIndex;
+use crate::index::chunk_index::{ChunkIndex, FurtherPlaces};
 
 /// Places are brought up to date again for a chunk that is nowhere if they are older than this …
 const LIFETIME: Duration = Duration::from_secs(1);
@@ -24,7 +23,7 @@ pub struct KnownPlaces {
     pub index: ChunkIndex,
     /// Places besides the one in the index: found by reading every summary, once the index's own
     /// place has failed too.
-    copies: Option<HashMap<Fingerprint, Vec<Location>>>,
+    further: Option<FurtherPlaces>,
     /// How old all that is.
     pub freshness: Freshness,
 }
@@ -32,7 +31,7 @@ pub struct KnownPlaces {
 impl KnownPlaces {
     /// Those in an index that is not up to date yet.
     pub fn of(index: ChunkIndex) -> Self {
-        Self { index, copies: None, freshness: Freshness::new() }
+        Self { index, further: None, freshness: Freshness::new() }
     }
 
     /// Brings them up to date. Returns whether any arena has come or gone.
@@ -45,7 +44,7 @@ impl KnownPlaces {
         let refreshed = self.index.refresh(backend, store, &Silent, &Cancel::new())?;
         let has_changed = refreshed.read + refreshed.vanished > 0;
         if has_changed {
-            self.copies = None;
+            self.further = None;
         }
         self.freshness.was_refreshed(watch.elapsed());
         Ok(has_changed)
@@ -60,17 +59,17 @@ impl KnownPlaces {
         backend: &dyn Backend,
         store: &ArenaStore,
     ) -> Result<Option<Location>, RepositoryError> {
-        let copies = match &mut self.copies {
-            Some(copies) => copies,
+        let watch = Stopwatch::start();
+        let further = match &mut self.further {
+            Some(further) => further,
             empty => {
-                let watch = Stopwatch::start();
-                let read = empty.insert(self.index.further_copies(backend, store)?);
-                self.freshness.took += watch.elapsed();
-                read
+                let tags_max = FurtherPlaces::TAGS_MAX;
+                empty.insert(FurtherPlaces::read(&self.index, backend, store, tags_max)?)
             }
         };
-        let places = copies.get(fingerprint).map_or(&[][..], Vec::as_slice);
-        Ok(places.iter().copied().find(|place| !tried.contains(place)))
+        let found = further.find(fingerprint, tried, &self.index, store);
+        self.freshness.took = self.freshness.took.max(watch.elapsed());
+        found
     }
 }
 
@@ -78,7 +77,7 @@ impl KnownPlaces {
 pub struct Freshness {
     /// When they had been brought up to date.
     since: Stopwatch,
-    /// How long that took, with what was read for it later.
+    /// How long that took, or the longest search since.
     took: Duration,
     /// By how much was found lately.
     patience: Duration,

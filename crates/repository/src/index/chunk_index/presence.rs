@@ -1,11 +1,9 @@
 //! Where a chunk is, and whether it is there still: what an index says was true when it was made.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use strongroom_arena::{Arena, ArenaStore, ListedArenas, SlotRef};
-use strongroom_backend::Backend;
+use strongroom_arena::{Arena, ArenaStore, SlotRef};
 use strongroom_base::{ArenaId, Fingerprint, Location};
 
 use super::super::location::{is_of, key_of, unpack_location};
@@ -49,37 +47,6 @@ impl ChunkIndex {
             return Ok(None);
         }
         Ok(self.has_bases(found, store)?.then_some(found))
-    }
-
-    /// Where chunks are besides the place that the index knows: two backups at the same time may
-    /// both have stored a chunk. Reads every summary.
-    pub fn further_copies(
-        &self,
-        backend: &dyn Backend,
-        store: &ArenaStore,
-    ) -> Result<HashMap<Fingerprint, Vec<Location>>, RepositoryError> {
-        let mut copies: HashMap<Fingerprint, Vec<Location>> = HashMap::new();
-        for newest in ListedArenas::list(backend)?.newest() {
-            let id = newest.name.id;
-            // An arena is the union of its generations.
-            let arenas = match store.arenas(id) {
-                Err(error) if error.is_unreadable() || self.notes_withheld(id, &error) => continue,
-                other => other?,
-            };
-            for (slot, entry) in arenas.iter().flat_map(|arena| arena.slots()) {
-                let place = Location { arena: id, slot };
-                if entry.fingerprint == Fingerprint::ZERO
-                    || self.lookup(&entry.fingerprint) == Some(place)
-                {
-                    continue;
-                }
-                let places: &mut Vec<Location> = copies.entry(entry.fingerprint).or_default();
-                if !places.contains(&place) {
-                    places.push(place);
-                }
-            }
-        }
-        Ok(copies)
     }
 
     /// Whether a slot that once held the chunk of this name still holds it, in an arena that is

@@ -13,12 +13,18 @@ use strongroom_base::{ArenaId, FixedClock, SeededEntropy, Timestamp};
 use strongroom_catalog::ChunkRef;
 
 use super::*;
-use crate::keys::KdfCost;
+use crate::keys::{KdfCost, KeySlot, NewSlot, write_slot};
+use crate::own::OwnRecord;
 use crate::read::chunk_reader::ChunkReader;
 use crate::repository::{InitOptions, Repository, Surroundings};
+use crate::session::Session;
+use crate::write::chunk_writer::ChunkWriter;
+use crate::write::packer::options::PackOptions;
 
 const PASSPHRASE: &[u8] =
     b"strongroom-key-5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a4f56ba95";
+const LAPTOP: &[u8] =
+    b"strongroom-key-a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a572949ae1";
 
 /// A place that lists its arenas slowly, and counts how often.
 #[derive(Default)]
@@ -98,6 +104,70 @@ fn repository(backend: Arc<dyn Backend>) -> Repository {
     };
     let options = InitOptions { cost: Some(KdfCost::CHEAPEST), ..InitOptions::default() };
     Repository::init(surroundings, PASSPHRASE, &options).unwrap()
+}
+
+/// The machine with a put-only key of the domain "laptop" stores as many chunks, each in an arena or two
+/// of its own, for which the owner has not vouched.
+fn store_by_laptop(owner: &Repository, sizes: &[usize]) -> Vec<Fingerprint> {
+    let secret = owner.secret.put_only("laptop").unwrap();
+    let cost = Some(KdfCost::CHEAPEST);
+    let new = NewSlot { label: String::new(), created: Timestamp(0), cost };
+    let entropy = &*owner.surroundings.entropy;
+    let slot = KeySlot::seal(new, &secret, LAPTOP, owner.config.id, entropy).unwrap();
+    write_slot(owner.backend(), &slot).unwrap();
+    let laptop = Repository::open(owner.surroundings.clone(), LAPTOP).unwrap();
+    let mut stored = Vec::new();
+    for (arena, chunks) in sizes.iter().enumerate() {
+        let own = OwnRecord::default();
+        let reader = ChunkReader::for_parents(&laptop, &own, CacheLimits::default());
+        let session = Session::begin(&laptop, "laptop").unwrap();
+        let pack = PackOptions { block_bytes: 8 << 10, workers: 1, ..PackOptions::default() };
+        let (monitor, cancel) = (&Silent, &Cancel::new());
+        let mut writer =
+            ChunkWriter::open(&laptop, &reader, &session, pack, false, monitor, cancel).unwrap();
+        for number in 0..*chunks {
+            let bytes = format!("chunk {number} of arena {arena}").into_bytes();
+            let fingerprint = laptop.keys.write.naming.data.fingerprint(&bytes);
+            writer.put_data(&bytes, fingerprint, 0, None).unwrap();
+            stored.push(fingerprint);
+        }
+        writer.finish(monitor).unwrap();
+    }
+    stored
+}
+
+/// A lost chunk that may be in arenas of other domains does not take the names of all their chunks into
+/// memory.
+#[test]
+fn further_places_are_found_in_bounded_memory() {
+    let owner = repository(Arc::new(MemoryBackend::new()));
+    let stored = store_by_laptop(&owner, &[300, 40, 200, 1]);
+    let reader = ChunkReader::of_domain(&owner, "", CacheLimits::default()).unwrap();
+    let (backend, store) = (owner.backend(), reader.store());
+    let mut index = ChunkIndex::in_memory();
+    index.refresh(backend, store, &Silent, &Cancel::new()).unwrap();
+    assert!(stored.iter().all(|chunk| index.lookup(chunk).is_none()), "none is vouched for");
+    for tags_max in [0, 1, 250, 300, 541, FurtherPlaces::TAGS_MAX] {
+        let further = FurtherPlaces::read(&index, backend, store, tags_max).unwrap();
+        // A vector grows by doubling, and there are four arenas.
+        let bytes_max = 4 * stored.len().min(tags_max).next_power_of_two() + 16 + 4 * (24 + 16);
+        let heap_bytes = further.heap_bytes();
+        assert!(heap_bytes <= bytes_max, "{tags_max} tags: {heap_bytes} of {bytes_max} bytes");
+        for chunk in &stored {
+            let place = further.find(chunk, &[], &index, store).unwrap().unwrap();
+            assert_eq!(reader.in_summary(place).unwrap(), *chunk, "{tags_max} tags");
+            assert_eq!(further.find(chunk, &[place], &index, store).unwrap(), None);
+        }
+        assert_eq!(further.find(&Fingerprint([7; 32]), &[], &index, store).unwrap(), None);
+    }
+    // And so by a reader.
+    for fingerprint in stored.into_iter().step_by(50) {
+        let taken = reader.from_places(&ChunkRef { fingerprint, ..chunk(1) }, |place| {
+            let is_there = reader.in_summary(place).is_ok_and(|of| of == fingerprint);
+            Ok(is_there.then_some(()))
+        });
+        assert_eq!(taken.unwrap(), Some(()));
+    }
 }
 
 fn chunk(number: u8) -> ChunkRef {
