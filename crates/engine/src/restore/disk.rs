@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_channel::bounded;
 use rustix::fs::{FallocateFlags, fallocate};
@@ -49,6 +50,8 @@ struct Work<'w> {
     existing: u64,
     monitor: &'w dyn Monitor,
     cancel: &'w Cancel,
+    /// A lot has failed: nothing more is done.
+    has_failed: AtomicBool,
 }
 
 /// The disks of machines that a path of a snapshot means ([`find_disks`](strongroom_repository::find_disks)).
@@ -95,7 +98,8 @@ pub fn restore_stream(
     let reader = ChunkReader::for_restore(repository, domain, CacheLimits::default())?;
     let bytes = content.stream_bytes();
     let huge = HugePages::of(target).map_err(EngineError::Output)?;
-    let work = Work { reader: &reader, target, huge, existing, monitor, cancel };
+    let has_failed = AtomicBool::new(false);
+    let work = Work { reader: &reader, target, huge, existing, monitor, cancel, has_failed };
     let outcome = work.run(content)?;
     target.sync_data().map_err(EngineError::Output)?;
     Ok(DiskOutcome { bytes, ..outcome })
@@ -188,8 +192,9 @@ impl Work<'_> {
                 let (lots, done) = (lots.clone(), done.clone());
                 scope.spawn(move || {
                     for lot in lots {
-                        // If the result is not taken, another lot has failed.
-                        let _ = done.send(self.lot(&lot));
+                        let result = self.lot(&lot);
+                        self.has_failed.fetch_or(result.is_err(), Ordering::Relaxed);
+                        done.send(result).expect("results are taken until there are none");
                     }
                 });
             }
@@ -209,7 +214,6 @@ impl Work<'_> {
                         self.monitor.progress(&progress);
                     }
                     Err(error) => {
-                        // The others end as if they had been asked to.
                         failed.get_or_insert(error);
                     }
                 }
@@ -228,6 +232,9 @@ impl Work<'_> {
         let mut lot = Vec::with_capacity(LOT);
         while let Some(part) = parts.next()? {
             self.cancel.check()?;
+            if self.has_failed() {
+                return Ok(());
+            }
             lot.push(part);
             if lot.len() == LOT && give.send(std::mem::take(&mut lot)).is_err() {
                 break;
@@ -237,11 +244,19 @@ impl Work<'_> {
         Ok(())
     }
 
+    fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
+    }
+
+    /// Puts parts back. If another lot has failed, it ends early.
     fn lot(&self, lot: &[Part]) -> Result<DiskOutcome, EngineError> {
         let mut outcome = DiskOutcome::default();
         let mut buffer = Vec::new();
         for part in lot {
             self.cancel.check()?;
+            if self.has_failed() {
+                break;
+            }
             let (offset, chunk) = match part {
                 Part::Chunk(offset, chunk) => (*offset, chunk),
                 Part::Lost(part) => {
@@ -301,7 +316,8 @@ impl Work<'_> {
         written.map_err(EngineError::Output)
     }
 
-    /// Whether the target has a chunk already. `buffer` is what it has in its place, or empty.
+    /// Whether the target has a chunk already. `buffer` is what it has in its place, or empty. What of
+    /// it cannot be read is written: a device puts a sector that failed elsewhere then.
     fn is_right(
         &self,
         offset: u64,
@@ -317,7 +333,10 @@ impl Work<'_> {
             return Ok(false);
         }
         buffer.resize(bytes, 0);
-        self.target.read_exact_at(buffer, offset).map_err(EngineError::Output)?;
+        if self.target.read_exact_at(buffer, offset).is_err() {
+            buffer.clear();
+            return Ok(false);
+        }
         // A chunk that is lost is reported when it is read.
         Ok(false_if_unreadable(self.reader.is_data(chunk, buffer))?)
     }
@@ -340,7 +359,8 @@ impl Work<'_> {
             + self.write_zeros(hole.end..end, buffer)?)
     }
 
-    /// Writes zeros where there are none; returns how many bytes these were.
+    /// Writes zeros where there are none, or where the target cannot be read; returns how many bytes
+    /// these were.
     fn write_zeros(&self, range: Range<u64>, buffer: &mut Vec<u8>) -> Result<u64, EngineError> {
         static ZEROS: [u8; ZEROS_BYTES] = [0; ZEROS_BYTES];
         let Range { start: mut at, end } = range;
@@ -349,13 +369,88 @@ impl Work<'_> {
             self.cancel.check()?;
             let step = (end - at).min(ZEROS_BYTES as u64) as usize;
             buffer.resize(step, 0);
-            self.target.read_exact_at(buffer, at).map_err(EngineError::Output)?;
-            if buffer.iter().any(|byte| *byte != 0) {
+            let is_read = self.target.read_exact_at(buffer, at).is_ok();
+            if !is_read || buffer.iter().any(|byte| *byte != 0) {
                 self.put(&ZEROS[..step], at)?;
                 written += step as u64;
             }
             at += step as u64;
         }
         Ok(written)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use strongroom_base::Silent;
+
+    use super::*;
+    use crate::testing::World;
+
+    #[test]
+    fn zeros_are_written_where_the_target_cannot_be_read() {
+        let world = World::new();
+        let snapshot = world.backup_of(world.folder.path());
+        let limits = CacheLimits::default();
+        let reader = ChunkReader::for_restore(&world.repository, &snapshot.domain, limits).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("target");
+        std::fs::write(&path, [7; 10_000]).unwrap();
+        // It cannot be read at all.
+        let target = File::options().write(true).open(&path).unwrap();
+        let work = Work {
+            reader: &reader,
+            target: &target,
+            huge: None,
+            existing: 10_000,
+            monitor: &Silent,
+            cancel: &Cancel::new(),
+            has_failed: AtomicBool::new(false),
+        };
+        assert_eq!(work.write_zeros(1000..9000, &mut Vec::new()).unwrap(), 8000);
+        let expected = [&[7; 1000][..], &[0; 8000], &[7; 1000]].concat();
+        assert!(std::fs::read(&path).unwrap() == expected);
+    }
+
+    /// How far work has come.
+    #[derive(Default)]
+    struct Progressed(AtomicU64);
+
+    impl Monitor for Progressed {
+        fn progress(&self, progress: &Progress) {
+            self.0.fetch_max(progress.bytes, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn it_ends_soon_after_a_failure() {
+        let world = World::new();
+        let bytes = strongroom_testkit::noise(1, 12 << 20);
+        world.write("large", &bytes);
+        let snapshot = world.backup();
+        let limits = CacheLimits::default();
+        let reader = ChunkReader::for_restore(&world.repository, &snapshot.domain, limits).unwrap();
+        let path = [world.path(), b"/large".to_vec()].concat();
+        let found = strongroom_repository::find_path(&snapshot, &path, &reader).unwrap();
+        let strongroom_repository::Found::Entry { entry, .. } = found else { panic!() };
+        let content = entry.content().unwrap();
+        // All but the first byte is right, which cannot be written.
+        let target = world.folder.path().join("target");
+        std::fs::write(&target, [&[!bytes[0]], &bytes[1..]].concat()).unwrap();
+        let progressed = Progressed::default();
+        let work = Work {
+            reader: &reader,
+            target: &File::open(&target).unwrap(),
+            huge: None,
+            existing: content.stream_bytes(),
+            monitor: &progressed,
+            cancel: &Cancel::new(),
+            has_failed: AtomicBool::new(false),
+        };
+        work.run(content).unwrap_err();
+        let done = progressed.0.load(Ordering::Relaxed);
+        assert!(done < 8 << 20, "{done} bytes were dealt with");
     }
 }
