@@ -425,12 +425,7 @@ impl Differ<'_, '_> {
         let same = match (&before.content, &after.content) {
             (Some(before), Some(after)) => content::same_recipes([before, after], self.readers),
             (Some(recipe), None) | (None, Some(recipe)) => {
-                // If anything of a file changed and its inode is the same, it has another `ctime`;
-                // a copy has its own `ctime` in any case.
-                let same_inode = (old.inode, old.device) == (new.inode, new.device);
-                let doubt =
-                    !is_proof || old.mtime != new.mtime || (same_inode && old.ctime != new.ctime);
-                if !doubt && !self.options.content {
+                if is_proof && have_same_times(old, new) && !self.options.content {
                     return Ok(false);
                 }
                 let place = usize::from(after.content.is_none());
@@ -481,6 +476,13 @@ impl Differ<'_, '_> {
     fn full_path(&self) -> PathBuf {
         PathBuf::from(OsStr::from_bytes(&self.path))
     }
+}
+
+/// Whether nothing of a file has changed by its times. If anything of it changed and its inode is the
+/// same, it has another `ctime`; a copy has its own `ctime` in any case. The number of a device proves
+/// no copy: that of a Btrfs, of ZFS and of NFS is another after a mount.
+fn have_same_times(old: &Metadata, new: &Metadata) -> bool {
+    old.mtime == new.mtime && (old.inode != new.inode || old.ctime == new.ctime)
 }
 
 /// A hostile snapshot may have files of any length.

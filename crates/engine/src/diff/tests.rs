@@ -6,12 +6,15 @@ use std::path::Path;
 
 use strongroom_arena::ArenaName;
 use strongroom_base::{Cancel, Severity, Silent};
-use strongroom_catalog::Snapshot;
+use strongroom_catalog::{Metadata, Snapshot};
 use strongroom_repository::RepositoryError;
 use strongroom_testkit::tree::{mutate, set_mtime, sparse};
 use strongroom_testkit::{Image, Kind, Listener};
 
-use super::{Change, ChangeKind, DiffOptions, DiffOutcome, DiffSide, Modified, NodeKind, diff};
+use super::{
+    Change, ChangeKind, DiffOptions, DiffOutcome, DiffSide, Modified, NodeKind, diff,
+    have_same_times,
+};
 use crate::testing::{TREE, World};
 use crate::{EngineError, RestoreOptions, RestorePlace, restore};
 
@@ -114,6 +117,18 @@ const CHANGES: [&str; 10] = [
     "T turns",
     "- turns/x",
 ];
+
+#[test]
+fn a_change_is_seen_by_the_times_on_another_number_of_a_device() {
+    let [old, time] = [Metadata { inode: 7, ..Metadata::default() }, Metadata::default()];
+    let later = strongroom_base::Timestamp(time.ctime.0 + 1);
+    let changed = Metadata { ctime: later, ..old.clone() };
+    for device in [old.device, old.device + 1] {
+        assert!(have_same_times(&old, &Metadata { device, ..old.clone() }));
+        assert!(!have_same_times(&old, &Metadata { device, ..changed.clone() }));
+        assert!(have_same_times(&old, &Metadata { device, inode: 8, ..changed.clone() }), "a copy");
+    }
+}
 
 #[test]
 fn two_snapshots() {
