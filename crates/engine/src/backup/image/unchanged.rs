@@ -14,11 +14,11 @@ use strongroom_repository::{ChunkReader, ChunkWriter, RepositoryError};
 
 use super::plan::{Content, Segment};
 
-/// The sample: windows of this size, one of this many each day. So all of a disk is looked at in
-/// fifty days.
+/// The sample: windows of this size.
 const SAMPLE_WINDOW_BYTES: u64 = 1 << 20;
-/// How many days that takes.
-const SAMPLE_DAYS: u64 = 50;
+/// Each day has one of this many windows. Which one, a hash of the day says: with any interval
+/// between backups, each window is looked at in one of fifty of them on average.
+const SAMPLE_PART: u64 = 50;
 /// The last chunks that are kept are in the sample every day, this many that follow none that is equal
 /// (zeros of a file may be the last ones). A disk that was made smaller and larger again since has
 /// other bytes there, and what notes the writes may not note that: QEMU forgets what was behind the
@@ -181,9 +181,16 @@ impl<'r> Unchanged<'r> {
     }
 
     fn is_sampled(&self, offset: u64) -> bool {
-        offset / SAMPLE_WINDOW_BYTES % SAMPLE_DAYS == self.day % SAMPLE_DAYS
+        offset / SAMPLE_WINDOW_BYTES % SAMPLE_PART == part_of(self.day)
             || self.last.contains(&offset)
     }
+}
+
+/// Which part of the windows is the sample of a day.
+fn part_of(day: u64) -> u64 {
+    let hash = blake3::hash(&day.to_le_bytes());
+    let (first, _) = hash.as_bytes().split_first_chunk().expect("a hash is longer");
+    u64::from_le_bytes(*first) % SAMPLE_PART
 }
 
 /// Takes a range out of those that are sorted and contain it.
@@ -430,5 +437,22 @@ impl ReadAt for Patched<'_> {
 impl Image for Patched<'_> {
     fn broken(&self) -> Option<String> {
         self.image.broken()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_window_is_in_the_sample_with_any_interval_between_backups() {
+        for interval in [1, 2, 5, 7, 10, 25, 50, 100] {
+            let mut counts = [0; SAMPLE_PART as usize];
+            for night in 0..5000 {
+                counts[part_of(20_000 + night * interval) as usize] += 1;
+            }
+            let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
+            assert!(*least >= 60 && *most <= 150, "{interval}: {counts:?}");
+        }
     }
 }
