@@ -10,7 +10,8 @@ use strongroom_arena::CacheLimits;
 use strongroom_base::{Cancel, Monitor};
 use strongroom_catalog::{Entry, Recipe, RecipeReader, Snapshot};
 use strongroom_repository::{
-    ChunkReader, Found, Repository, RepositoryError, SnapshotEvent, false_if_unreadable,
+    ChunkReader, DrillVerdict, Found, Repository, RepositoryError, SnapshotEvent,
+    false_if_unreadable,
 };
 use strongroom_source::{DirectoryId, Existing, PathFilter, Target, TargetOptions};
 
@@ -109,8 +110,10 @@ pub fn compare(
             SnapshotEvent::Lost { .. } => {}
         }
     }
-    // The restore chooses by the same filter: what it passes over, both would not see.
-    if seen != comparison.entries && run.compared.findings.is_empty() {
+    // The restore chooses by the same filter: what it passes over, both would not see. What was found
+    // already explains it, unless it says nothing against the restore.
+    let is_proved = |finding: &DrillFinding| finding.verdict() == DrillVerdict::Proved;
+    if seen != comparison.entries && run.compared.findings.iter().all(is_proved) {
         run.find(b"", FindingKind::Missing);
     }
     run.compared.digest = *run.digest.finalize().as_bytes();
@@ -428,7 +431,7 @@ mod tests {
         };
         let cancel = Cancel::new();
         restore(&world.repository, &snapshot, &options, &Silent, &cancel).unwrap();
-        let found = |entries| {
+        let found_with = |entries, source| {
             let comparison = Comparison {
                 repository: &world.repository,
                 snapshot: &snapshot,
@@ -436,12 +439,22 @@ mod tests {
                 entries,
                 scratch: &scratch,
                 target: options.target,
-                source: false,
+                source,
             };
             compare(&comparison, &Silent, &cancel).unwrap().findings
         };
+        let found = |entries| found_with(entries, false);
         assert_eq!(found(2), []);
-        assert_eq!(found(3), [DrillFinding::new(b"", FindingKind::Missing)]);
+        let missing = DrillFinding::new(b"", FindingKind::Missing);
+        assert_eq!(found(3), [missing.clone()]);
+        // That the files here cannot be read hides nothing.
+        let away = world.folder.path().join("away");
+        fs::rename(world.tree(), &away).unwrap();
+        std::os::unix::fs::symlink("tree", world.tree()).unwrap();
+        assert_eq!(found_with(2, true).len(), 2);
+        assert!(found_with(3, true).contains(&missing));
+        fs::remove_file(world.tree()).unwrap();
+        fs::rename(&away, world.tree()).unwrap();
 
         let second = scratch.join(names[1].strip_prefix("/").unwrap());
         let (folder, copy) = (second.parent().unwrap(), scratch.join("copy"));
