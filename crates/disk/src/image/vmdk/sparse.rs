@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use flate2::{Decompress, FlushDecompress};
+use flate2::{Decompress, FlushDecompress, Status};
 
 use crate::fields::{le16, le32, le64};
 use crate::image::Image;
@@ -101,6 +101,7 @@ impl Sparse {
         Ok(Some(le32(piece(table, entry_at)?.from(entry_at), 0)))
     }
 
+    /// All that a compressed grain has: the last one of a disk may be shorter.
     fn decompress(&self, at: u64) -> ImageResult<Vec<u8>> {
         let damaged = |what| ImageError::damaged(&self.path, what, at);
         let read = |at: u64, bytes: u64| {
@@ -121,10 +122,10 @@ impl Sparse {
         let mut grain = vec![0; self.header.grain_bytes as usize];
         let mut stream = Decompress::new(true);
         let ended = stream.decompress(&compressed, &mut grain, FlushDecompress::Finish);
-        // The last grain of a disk may be shorter; the rest of it is not part of the disk.
-        if ended.is_err() || stream.total_out() == 0 {
+        if !matches!(ended, Ok(Status::StreamEnd)) {
             return Err(damaged("a grain cannot be decompressed"));
         }
+        grain.truncate(usize::try_from(stream.total_out()).unwrap_or(usize::MAX));
         Ok(grain)
     }
 }
@@ -208,6 +209,9 @@ impl Blocks for Sparse {
             return Ok((Content::Stored(place + inside), end));
         }
         let grain = self.caches.cluster(self.layer, place, || self.decompress(place))?;
+        if (grain.len() as u64) < inside + (end - at) {
+            return Err(ImageError::damaged(&self.path, "a grain is too short", place));
+        }
         Ok((Content::Decompressed(grain, inside as usize), end))
     }
 

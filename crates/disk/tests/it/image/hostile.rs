@@ -36,6 +36,42 @@ impl ReadAt for Changed {
 
 impl Image for Changed {}
 
+#[test]
+fn a_compressed_grain_that_is_cut_short_is_refused() {
+    if skipped(lacks(&TOOLS)) {
+        return;
+    }
+    let images = Images::new();
+    // Two grains and a half.
+    let disk = Random::new(77).noise(160 << 10);
+    std::fs::write(images.path("raw"), &disk).unwrap();
+    let (raw, name) = (images.name("raw"), images.name("disk"));
+    let subformat = "subformat=streamOptimized";
+    run("qemu-img", &["convert", "-f", "raw", "-O", "vmdk", "-o", subformat, &raw, &name]);
+    let mut read = vec![0; disk.len()];
+    images.open("disk").image.read_at(0, &mut read).unwrap();
+    assert!(read == disk, "the last grain may be shorter");
+    // The first grain: its place on the disk, its length, its bytes.
+    let mut bytes = std::fs::read(&name).unwrap();
+    let first = usize::from(u16::from_le_bytes([bytes[64], bytes[65]])) * 512;
+    let length = u32::from_le_bytes(bytes[first + 8..first + 12].try_into().unwrap());
+    assert_eq!((bytes[first], length > 64 << 10), (0, true));
+    bytes[first + 8..first + 12].copy_from_slice(&(length / 2).to_le_bytes());
+    std::fs::write(&name, &bytes).unwrap();
+    let image = images.open("disk").image;
+    image.read_at(0, &mut read[..4096]).unwrap_err();
+    image.read_at(64 << 10, &mut read[..4096]).unwrap();
+    // A whole stream, of too few bytes.
+    let mut stream = flate2::Compress::new(flate2::Compression::fast(), true);
+    let mut deflated = Vec::with_capacity(2000);
+    stream.compress_vec(&[7; 1000], &mut deflated, flate2::FlushCompress::Finish).unwrap();
+    let length = u32::try_from(deflated.len()).unwrap();
+    bytes[first + 8..first + 12].copy_from_slice(&length.to_le_bytes());
+    bytes[first + 12..first + 12 + deflated.len()].copy_from_slice(&deflated);
+    std::fs::write(&name, &bytes).unwrap();
+    images.open("disk").image.read_at(0, &mut read[..512]).unwrap_err();
+}
+
 /// Uses all of an image. Returns whether all of it could be read.
 fn explore(image: &dyn Image, random: &mut Random) -> bool {
     let size = image.size();
