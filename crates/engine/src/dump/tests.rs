@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -217,7 +218,7 @@ fn zip_tells_what_it_leaves_out_and_changes() {
         let world = World::new();
         world.grow(seed);
         for name in [&b"same\xff"[..], b"same\xfe"] {
-            let name = std::os::unix::ffi::OsStrExt::from_bytes(name);
+            let name = OsStrExt::from_bytes(name);
             fs::write(world.tree().join::<&std::ffi::OsStr>(name), b"x").unwrap();
         }
         let snapshot = world.backup();
@@ -235,6 +236,50 @@ fn zip_tells_what_it_leaves_out_and_changes() {
         );
         assert!(names.contains("'same\\ufffd'") && names.contains("'same\\ufffd~2'"), "{names}");
     }
+}
+
+#[test]
+fn zip_names_every_file_apart() {
+    let world = World::new();
+    let write = |name: &[u8]| {
+        let path = world.tree().join(Path::new(std::ffi::OsStr::from_bytes(name)));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, name).unwrap();
+    };
+    // As text all of these names are the same.
+    (0..1100_u32)
+        .for_each(|number| write(&[0x80 + (number / 64) as u8, 0x80 + (number % 64) as u8]));
+    // A file and a directory become the same, whichever comes first, and two directories.
+    [&b"x\xfe"[..], b"x\xff/in", b"y\xfe/in", b"y\xff", b"z\xfe/in", b"z\xff/in"]
+        .into_iter()
+        .for_each(write);
+    // A real name that a changed one has.
+    [&b"w\x80"[..], "w\u{fffd}".as_bytes()].into_iter().for_each(write);
+    write(b"back\\/in");
+    let snapshot = world.backup();
+    let listener = Listener::new();
+    let (archive, outcome) = dumped(&world, &snapshot, &world.path(), DumpFormat::Zip, &listener);
+    assert_eq!(outcome.files, 1100 + 6 + 2 + 1);
+    assert_eq!(outcome.left_out, 1100 + 6 + 4 + 2, "with the directories");
+    let file = world.folder.path().join("archive.zip");
+    fs::write(&file, &archive).unwrap();
+    let unpacked = world.folder.path().join("unpacked");
+    let script = "
+import sys, zipfile
+z = zipfile.ZipFile(sys.argv[1])
+z.extractall(sys.argv[2])
+[print(ascii(n)) for n in z.namelist()]
+";
+    let names = python(script, &[&file, &unpacked]);
+    for name in ["x\\ufffd", "x\\ufffd~2/in", "y\\ufffd/in", "y\\ufffd~2", "z\\ufffd~2/in"] {
+        assert!(names.contains(&format!("'{name}'")), "{name} in {names}");
+    }
+    assert!(names.contains("'back\\\\/'"), "{names}");
+    let count = |image: Image| {
+        let is_file = |kind: &Kind| matches!(kind, Kind::File(_));
+        image.nodes.values().filter(|node| is_file(&node.kind)).count()
+    };
+    assert_eq!(count(Image::of(&unpacked)), count(Image::of(&world.tree())));
 }
 
 /// Chunks of noise that neither compression nor parity saves, and where they are.

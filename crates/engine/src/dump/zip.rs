@@ -1,10 +1,12 @@
 //! Zip archives: directories, files and symbolic links, deflated, with modes and times.
 //!
-//! Names are UTF-8; a name that is not is changed and reported. Every name of a file with several
+//! Names are UTF-8; a name that is not is changed and reported, and so is one that a changed name has
+//! already. Every name of a file with several
 //! names has the content. Times are stored as UTC in the old field, to two seconds, and to one
 //! second in an extended one.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::io::Write;
 use std::rc::Rc;
 
@@ -22,14 +24,17 @@ const EXTENDED_TIMESTAMP: u16 = 0x5455;
 /// From this length on lengths need fields of eight bytes. Well below the end of four bytes,
 /// because deflated bytes can be more than the original ones.
 const LARGE_FILE_BYTES: u64 = (u32::MAX - (64 << 20)) as u64;
-/// At most this many names that are the same in UTF-8 can be distinguished.
-const SAME_NAMES_MAX: u32 = 1000;
+/// A member's name, its header and its extra fields have less than 64 KiB together.
+const NAME_BYTES_MAX: usize = 65_000;
 
 type Options = FileOptions<'static, 'static, ExtendedFileOptions>;
 
 /// An archive being written to a stream.
 pub struct ZipArchive<'o> {
     zip: Option<ZipWriter<StreamWriter<Out<'o>>>>,
+    names: Names,
+    /// The member at hand was not taken: neither is its content.
+    skips: bool,
     failure: Rc<RefCell<Option<std::io::Error>>>,
 }
 
@@ -74,7 +79,7 @@ impl<'o> ZipArchive<'o> {
     pub fn new(out: &'o mut dyn Write) -> Self {
         let failure = Rc::new(RefCell::new(None));
         let zip = ZipWriter::new_stream(Out { out, failed: false, failure: failure.clone() });
-        Self { zip: Some(zip), failure }
+        Self { zip: Some(zip), names: Names::default(), skips: false, failure }
     }
 
     /// Writes the archive's end.
@@ -92,22 +97,6 @@ impl<'o> ZipArchive<'o> {
     fn check(&self) -> Result<(), EngineError> {
         self.failure.borrow_mut().take().map_or(Ok(()), |error| Err(EngineError::Output(error)))
     }
-
-    /// Adds a member under the first free name of `name`, `name~2`, `name~3`, ….
-    fn add(
-        &mut self,
-        name: &str,
-        add: impl Fn(&mut ZipWriter<StreamWriter<Out<'o>>>, &str) -> Result<(), ZipError>,
-    ) -> Result<(), EngineError> {
-        let mut result = add(self.zip(), name);
-        for number in 2..SAME_NAMES_MAX {
-            if !is_taken(&result) {
-                break;
-            }
-            result = add(self.zip(), &format!("{name}~{number}"));
-        }
-        result.map_err(output)
-    }
 }
 
 impl Drop for ZipArchive<'_> {
@@ -120,51 +109,98 @@ impl Drop for ZipArchive<'_> {
 impl Archive for ZipArchive<'_> {
     fn member(&mut self, member: &Member<'_>) -> Result<Taken, EngineError> {
         let entry = member.entry;
-        let name = String::from_utf8_lossy(member.path);
+        let is_directory = entry.is_directory();
+        if is_directory && member.path == b"." {
+            return Ok(Taken::Whole);
+        }
         let mut taken = Taken::Whole;
+        let options = options(&entry.metadata, entry.content().map_or(0, Recipe::stream_bytes));
+        self.skips = true;
+        if matches!(
+            entry.kind,
+            EntryKind::Fifo
+                | EntryKind::Socket
+                | EntryKind::CharDevice(_)
+                | EntryKind::BlockDevice(_)
+        ) {
+            return Ok(Taken::Not("a special file has no place in a zip archive"));
+        }
+        let name = self.names.name(member.path, is_directory);
+        if name.len() > NAME_BYTES_MAX {
+            return Ok(Taken::Not("its name is too long for a zip archive"));
+        }
         if std::str::from_utf8(member.path).is_err() {
             taken = Taken::Without("its name is no UTF-8 and is changed");
+        } else if name.as_bytes() != member.path {
+            taken = Taken::Without("a changed name is the same, and its name is changed too");
         }
-        let options = options(&entry.metadata, entry.content().map_or(0, Recipe::stream_bytes));
-        match &entry.kind {
-            EntryKind::Directory { .. } => {
-                if member.path != b"." {
-                    let added = self.zip().add_directory(&*name, options);
-                    // Two directories whose names become the same share one.
-                    if !is_taken(&added) {
-                        added.map_err(output)?;
-                    }
-                }
-            }
-            EntryKind::File { .. } => {
-                self.add(&name, |zip, name| zip.start_file(name, options.clone()))?;
-            }
+        self.skips = false;
+        let added = match &entry.kind {
+            // A name that ends in a backslash would be taken for that of a directory.
+            EntryKind::Directory { .. } => self.zip().add_directory(format!("{name}/"), options),
             EntryKind::Symlink { target } => {
                 let text = String::from_utf8_lossy(target);
                 if std::str::from_utf8(target).is_err() {
                     taken = Taken::Without("where it points is no UTF-8 and is changed");
                 }
-                self.add(&name, |zip, name| zip.add_symlink(name, &*text, options.clone()))?;
+                self.zip().add_symlink(name, &*text, options)
             }
-            EntryKind::Fifo
-            | EntryKind::Socket
-            | EntryKind::CharDevice(_)
-            | EntryKind::BlockDevice(_) => {
-                return Ok(Taken::Not("a special file has no place in a zip archive"));
-            }
-        }
+            _ => self.zip().start_file(name, options),
+        };
+        added.map_err(output)?;
         self.check()?;
         Ok(taken)
     }
 
     fn content(&mut self, bytes: &[u8]) -> Result<(), EngineError> {
+        if self.skips {
+            return Ok(());
+        }
         self.zip().write_all(bytes).map_err(EngineError::Output)?;
         self.check()
     }
 }
 
-fn is_taken(result: &Result<(), ZipError>) -> bool {
-    matches!(result, Err(ZipError::InvalidArchive(why)) if why.starts_with("Duplicate filename"))
+/// The names of members. Two that are the same once they are UTF-8 are told apart.
+#[derive(Default)]
+struct Names {
+    /// Names that have a replacement character, as no others can be the same; and the next number to
+    /// tell a further one apart by.
+    taken: HashMap<String, u64>,
+    /// The directories above the member at hand, and their names in the archive.
+    directories: Vec<(Vec<u8>, String)>,
+}
+
+impl Names {
+    /// The first free one of `name`, `name~2`, `name~3`, …, in the directory as it is named.
+    fn name(&mut self, path: &[u8], is_directory: bool) -> String {
+        let is_above =
+            |above: &[u8]| path.strip_prefix(above).is_some_and(|rest| rest.starts_with(b"/"));
+        while self.directories.pop_if(|(above, _)| !is_above(above)).is_some() {}
+        let wanted = match self.directories.last() {
+            Some((above, name)) => name.clone() + &String::from_utf8_lossy(&path[above.len()..]),
+            None => String::from_utf8_lossy(path).into_owned(),
+        };
+        let name = self.free(wanted);
+        if is_directory {
+            self.directories.push((path.to_vec(), name.clone()));
+        }
+        name
+    }
+
+    fn free(&mut self, wanted: String) -> String {
+        if !wanted.contains(char::REPLACEMENT_CHARACTER) {
+            return wanted;
+        }
+        let mut free = wanted.clone();
+        while self.taken.contains_key(&free) {
+            let next = self.taken.entry(wanted.clone()).or_insert(2);
+            free = format!("{wanted}~{next}");
+            *next += 1;
+        }
+        self.taken.insert(free.clone(), 2);
+        free
+    }
 }
 
 fn output(error: ZipError) -> EngineError {
