@@ -15,7 +15,7 @@ use strongroom_repository::ChunkReader;
 
 use super::earlier::Earlier;
 use super::map::{DiskMap, EXTENTS_MAX, Extent, FileOnVolume, Room, place};
-use super::walk::{Found, Walk};
+use super::walk::{Entries, Found, Walk};
 use super::{Disk, MachineOptions, Mapped};
 use crate::backup::parent::ParentDirectory;
 use crate::backup::tally::Tally;
@@ -67,9 +67,10 @@ impl Gathered {
         let gathered = Self { maps, changed, swapped, is_hibernated: false, listed };
         let (room, swapped_out) = (Room::new(EXTENTS_MAX), Vec::new());
         let mut gathering = Gathering { mapped, stored, reader, gathered, room, swapped_out };
+        let mut entries = entries_of(disks);
         for (number, Mapped { volume, .. }) in mapped.iter().enumerate() {
             let tree = before.tree(disks, volume);
-            gathering.volume(number, tree.as_ref(), tally, cancel)?;
+            gathering.volume(number, tree.as_ref(), (&mut entries, tally), cancel)?;
         }
         let Gathering { mut gathered, room, swapped_out, .. } = gathering;
         if room.is_full {
@@ -92,6 +93,16 @@ impl Gathered {
             tally.note_all(
                 "a swap area or a file holds the memory of a suspended machine: nothing of its disks \
                  counts as free",
+            );
+        }
+        if entries.are_used_up() {
+            // What is free by one volume can be a file of another that was not listed, or the memory of
+            // a suspended machine.
+            gathered.maps.iter_mut().for_each(|map| map.zeros.clear());
+            gathered.swapped.clear();
+            tally.note_all(
+                "the volumes of the machine have more names than its disks have room for: nothing of \
+                 its disks counts as free",
             );
         }
         for (disk, map) in disks.iter().zip(&mut gathered.maps) {
@@ -118,7 +129,7 @@ impl Gathering<'_, '_> {
         &mut self,
         number: usize,
         before: Option<&Recipe>,
-        tally: &mut Tally<'_>,
+        (entries, tally): (&mut Entries, &mut Tally<'_>),
         cancel: &Cancel,
     ) -> Result<(), EngineError> {
         let Mapped { volume, reader } = &self.mapped[number];
@@ -155,7 +166,7 @@ impl Gathering<'_, '_> {
             Ok(free) => (free, None),
             Err(why) => (None, Some(why)),
         };
-        self.walk(number, &*files, before, free.as_mut(), tally, cancel)?;
+        self.walk(number, &*files, before, free.as_mut(), (entries, tally), cancel)?;
         for range in free.iter().flat_map(FreeMap::ranges) {
             place(volume, range, &mut |disk, range| self.gathered.maps[disk].zeros.push(range));
         }
@@ -172,13 +183,13 @@ impl Gathering<'_, '_> {
         files: &dyn FileSystem,
         before: Option<&Recipe>,
         mut free: Option<&mut FreeMap>,
-        tally: &mut Tally<'_>,
+        (entries, tally): (&mut Entries, &mut Tally<'_>),
         cancel: &Cancel,
     ) -> Result<(), EngineError> {
         let volume = u32::try_from(number).unwrap_or(u32::MAX);
         let mut parents: Vec<ParentDirectory<'_>> = Vec::new();
         let mut linked = HashSet::new();
-        for found in Walk::new(files, self.mapped[number].volume.bytes) {
+        for found in Walk::new(files, self.mapped[number].volume, entries) {
             cancel.check()?;
             match found {
                 Found::Enter { name, .. } => {
@@ -276,6 +287,12 @@ impl Gathering<'_, '_> {
             Err(error) => Err(format!("none of it counts as free: {error}")),
         }
     }
+}
+
+/// Entries that all volumes on these disks may have together.
+pub fn entries_of(disks: &[Disk]) -> Entries {
+    let bytes = disks.iter().map(|disk| disk.image.size());
+    Entries::of_machine(bytes.fold(0, u64::saturating_add))
 }
 
 /// What a person should know of a file system that is not what its own kernel would show.

@@ -13,9 +13,10 @@ use strongroom_repository::{
 };
 
 use super::earlier::{Earlier, folder_of};
+use super::gather::entries_of;
 use super::map::{FileOnVolume, place, shown};
 use super::store::Stored;
-use super::walk::{Found, Walk};
+use super::walk::{Entries, Found, Walk};
 use super::{DESCRIPTION, Disk, MEMORY, Mapped, raw_name};
 use crate::backup::parent::ParentDirectory;
 use crate::backup::region::RegionFile;
@@ -78,6 +79,7 @@ impl<'t, 'r> MachineTree<'t, 'r> {
         tally: &mut Tally<'_>,
     ) -> Result<RootTree, EngineError> {
         let mut trees = Trees::new(self.reader, writer, self.cancel);
+        let mut entries = entries_of(self.disks);
         let before = |tree: &Option<Recipe>| {
             let tree = tree.clone()?;
             Some(Before { tree, partial: false, stored: None })
@@ -104,7 +106,7 @@ impl<'t, 'r> MachineTree<'t, 'r> {
                 Top::Volumes(volumes) => {
                     self.enter(&mut trees, name);
                     for (_, volume) in volumes {
-                        self.volume(&mut trees, volume, tally)?;
+                        self.volume(&mut trees, volume, &mut entries, tally)?;
                     }
                 }
                 Top::Memory => {
@@ -237,11 +239,12 @@ impl<'t, 'r> MachineTree<'t, 'r> {
         &self,
         trees: &mut Trees<'r, '_>,
         number: usize,
+        entries: &mut Entries,
         tally: &mut Tally<'_>,
     ) -> Result<(), EngineError> {
         let Mapped { volume, reader } = &self.mapped[number];
         let (lost, is_unreadable) = match strongroom_disk::open(reader) {
-            Ok(Some(files)) => return self.files(trees, number, &*files, tally),
+            Ok(Some(files)) => return self.files(trees, number, &*files, (entries, tally)),
             Ok(None) => ("its file system is not found again".to_owned(), false),
             Err(error) => (error.to_string(), matches!(error, DiskError::Io(_))),
         };
@@ -260,12 +263,12 @@ impl<'t, 'r> MachineTree<'t, 'r> {
         trees: &mut Trees<'r, '_>,
         number: usize,
         files: &dyn FileSystem,
-        tally: &mut Tally<'_>,
+        (entries, tally): (&mut Entries, &mut Tally<'_>),
     ) -> Result<(), EngineError> {
         let volume = self.mapped[number].volume;
         let earlier = self.before.volume(self.disks, volume);
         let mut at = Place { number, parents: Vec::new(), names: vec![volume.name.clone().into()] };
-        for found in Walk::new(files, volume.bytes) {
+        for found in Walk::new(files, volume, entries) {
             self.cancel.check()?;
             match found {
                 Found::Enter { name, node } => {

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
-use strongroom_disk::{FileSystem, Kind, Node, NodeKind};
+use strongroom_disk::{FileSystem, Kind, Node, NodeKind, Volume};
 
 /// Directories may be nested this deep: a path of the kernel is no longer.
 const DEPTH_MAX: usize = 4096;
@@ -13,6 +13,32 @@ const NAMES_BYTES_MAX: usize = 1 << 30;
 const NAME_BYTES: usize = 64;
 /// An entry of a directory takes at least this many bytes of a volume, in any file system.
 const ENTRY_BYTES_MIN: u64 = 8;
+/// An entry of a volume whose bytes others have too counts as so many: each volume shows the same
+/// files again then, and hardly any file system has an entry for each 256 of its bytes.
+const SHARED_ENTRIES: u64 = 32;
+
+/// Entries that all volumes of a machine may have together. A table of partitions can name one volume
+/// a thousand times.
+pub struct Entries(u64);
+
+impl Entries {
+    /// Those of a machine whose disks have this many bytes.
+    pub fn of_machine(bytes: u64) -> Self {
+        Self(bytes / ENTRY_BYTES_MIN)
+    }
+
+    /// Whether there are no more: some volume was not listed, or not to its end.
+    pub fn are_used_up(&self) -> bool {
+        self.0 == 0
+    }
+
+    /// Takes this many. False if there are fewer.
+    fn take(&mut self, entries: u64) -> bool {
+        let left = self.0.checked_sub(entries);
+        self.0 = left.unwrap_or(0);
+        left.is_some()
+    }
+}
 
 /// What is found.
 pub enum Found {
@@ -53,6 +79,10 @@ pub struct Walk<'v> {
     /// Entries that the volume has room for, besides those that were listed. A map of a directory can
     /// name one block for ever.
     entries_left: u64,
+    /// Entries that the machine has room for.
+    of_machine: &'v mut Entries,
+    /// How many of these an entry takes.
+    weight: u64,
     /// Directories that were entered: one that is entered again is a circle, or a lie.
     seen: HashSet<u64>,
     /// What of a directory that was just entered could not be listed.
@@ -61,13 +91,21 @@ pub struct Walk<'v> {
 }
 
 impl<'v> Walk<'v> {
-    /// From the root on, of a volume of this many bytes.
-    pub fn new(files: &'v dyn FileSystem, volume_bytes: u64) -> Self {
-        Self::within(files, volume_bytes, NAMES_BYTES_MAX)
+    /// From the root on.
+    pub fn new(files: &'v dyn FileSystem, volume: &Volume, of_machine: &'v mut Entries) -> Self {
+        let weight = if volume.is_shared { SHARED_ENTRIES } else { 1 };
+        Self { weight, ..Self::within(files, volume.bytes, of_machine, NAMES_BYTES_MAX) }
     }
 
-    fn within(files: &'v dyn FileSystem, volume_bytes: u64, names_bytes_max: usize) -> Self {
+    fn within(
+        files: &'v dyn FileSystem,
+        volume_bytes: u64,
+        of_machine: &'v mut Entries,
+        names_bytes_max: usize,
+    ) -> Self {
         Self {
+            of_machine,
+            weight: 1,
             files,
             frames: Vec::new(),
             names_left: names_bytes_max,
@@ -85,6 +123,11 @@ impl<'v> Walk<'v> {
         let mut cut = None;
         let listed = self.files.entries(inode, &mut |entry| {
             let room = names_left.checked_sub(entry.name.len() + NAME_BYTES);
+            if !self.of_machine.take(self.weight) {
+                cut =
+                    Some("the volumes of the machine have more names than its disks have room for");
+                return ControlFlow::Break(());
+            }
             match (room, entries_left.checked_sub(1)) {
                 (Some(room), Some(entries)) => (names_left, entries_left) = (room, entries),
                 (None, _) => cut = Some("it has more names than are kept in memory"),
@@ -100,10 +143,21 @@ impl<'v> Walk<'v> {
         if self.files.facts().kind != Kind::Btrfs {
             self.entries_left = entries_left;
         }
-        self.lost = cut.map(str::to_owned).or(listed.err().map(|error| error.to_string()));
         names.sort_unstable();
-        // A name that is there twice is damage: the first stays.
-        names.dedup_by(|one, other| one.0 == other.0);
+        // A name that is there twice is damage: the first stays. Nothing is lost if both are the same.
+        let mut left_out = 0;
+        names.dedup_by(|one, other| {
+            let is_same = one.0 == other.0;
+            left_out += u64::from(is_same && one.1 != other.1);
+            is_same
+        });
+        let twice = || {
+            let why =
+                format!("names are there more than once: files left out for that: {left_out}");
+            (left_out > 0).then_some(why)
+        };
+        let listed = listed.err().map(|error| error.to_string());
+        self.lost = cut.map(str::to_owned).or(listed).or_else(twice);
         names.reverse();
         self.names_left -= names.iter().map(|(name, _)| name.len() + NAME_BYTES).sum::<usize>();
         self.frames.push(names);
@@ -166,11 +220,17 @@ mod tests {
 
     /// A volume whose root has names without end, each of them several times, and a folder that has
     /// as many.
-    struct Endless(Facts);
+    struct Endless {
+        facts: Facts,
+        /// Names of a directory, each of them counted.
+        names: u64,
+        /// How far the inodes of one name are apart.
+        apart: u64,
+    }
 
     impl FileSystem for Endless {
         fn facts(&self) -> &Facts {
-            &self.0
+            &self.facts
         }
 
         fn root(&self) -> u64 {
@@ -189,8 +249,8 @@ mod tests {
             take: &mut dyn FnMut(Entry<'_>) -> ControlFlow<()>,
         ) -> Result<(), DiskError> {
             // The test ends without the bound as well.
-            for number in 0..1_000_000 {
-                let inode = 1 - directory + number / 3;
+            for number in 0..self.names {
+                let inode = 1 - directory + number / 3 + number % 3 * self.apart;
                 let name = format!("{directory}-{:07}", number / 3);
                 if take(Entry { name: name.as_bytes(), inode }).is_break() {
                     break;
@@ -219,7 +279,8 @@ mod tests {
 
     fn endless(kind: Kind) -> Endless {
         let (label, uuid, state) = (Vec::new(), [0; 16], State::Clean);
-        Endless(Facts { kind, label, uuid, state, block_bytes: 4096, bytes: 1 << 40 })
+        let facts = Facts { kind, label, uuid, state, block_bytes: 4096, bytes: 1 << 40 };
+        Endless { facts, names: 1_000_000, apart: 0 }
     }
 
     /// How many names are found, and the reasons for which others are not.
@@ -238,7 +299,8 @@ mod tests {
     #[test]
     fn names_take_no_more_than_the_memory_for_them() {
         let files = endless(Kind::Ext4);
-        let (names, lost) = found(Walk::within(&files, 1 << 40, 3 * 73 * 1000));
+        let (names, lost) =
+            found(Walk::within(&files, 1 << 40, &mut Entries(u64::MAX), 3 * 73 * 1000));
         assert!((1000..3000).contains(&names), "{names}");
         assert_eq!(lost, ["it has more names than are kept in memory"; 2]);
     }
@@ -246,10 +308,51 @@ mod tests {
     #[test]
     fn a_volume_has_no_more_entries_than_it_has_room_for() {
         let bytes = 3 * 1000 * ENTRY_BYTES_MIN;
-        let (names, lost) = found(Walk::new(&endless(Kind::Ext4), bytes));
+        let walked = |kind| {
+            let (files, mut all) = (endless(kind), Entries(u64::MAX));
+            found(Walk::within(&files, bytes, &mut all, NAMES_BYTES_MAX))
+        };
+        let (names, lost) = walked(Kind::Ext4);
         assert_eq!((names, lost.len()), (999, 2), "{lost:?}");
         // Snapshots have the same entries again; two directories lead back.
-        let (names, lost) = found(Walk::new(&endless(Kind::Btrfs), bytes));
+        let (names, lost) = walked(Kind::Btrfs);
         assert_eq!((names, lost.len()), (1997, 2), "{lost:?}");
+    }
+
+    #[test]
+    fn all_volumes_have_no_more_entries_than_the_disks_have_room_for() {
+        // Each volume has 24 entries.
+        for (is_shared, entries, expected) in [(false, 30 * 24, 30), (true, 2 * 24 * 32, 2)] {
+            let mut all = Entries::of_machine(entries * ENTRY_BYTES_MIN);
+            let volume = Volume {
+                name: "vda".to_owned(),
+                kind: strongroom_disk::VolumeKind::Whole,
+                disk: Some(0),
+                bytes: 1 << 40,
+                runs: Vec::new(),
+                is_shared,
+            };
+            let mut whole = 0;
+            for _ in 0..1000 {
+                let files = Endless { names: 12, ..endless(Kind::Btrfs) };
+                whole += u32::from(found(Walk::new(&files, &volume, &mut all)).1.is_empty());
+            }
+            assert!(all.are_used_up());
+            assert_eq!(whole, expected);
+        }
+    }
+
+    #[test]
+    fn a_file_whose_name_another_has_is_reported() {
+        // The root and its folder have four names each, and each of these is there three times.
+        for (apart, expected) in [(0, vec![]), (100, vec![8, 8])] {
+            let files = Endless { names: 12, apart, ..endless(Kind::Ext4) };
+            let (names, lost) =
+                found(Walk::within(&files, 1 << 40, &mut Entries(u64::MAX), NAMES_BYTES_MAX));
+            let why =
+                |count| format!("names are there more than once: files left out for that: {count}");
+            assert_eq!(lost, expected.into_iter().map(why).collect::<Vec<_>>());
+            assert_eq!(names, 5, "of both directories, without what leads to directories");
+        }
     }
 }
