@@ -104,7 +104,7 @@ pub use image::{
 };
 pub use layout::{Layout, volumes};
 pub use ntfs::Ntfs;
-pub use read::ReadAt;
+pub use read::{ReadAt, gives_nothing};
 pub use recognize::{open, open_swap};
 pub use swap::Swap;
 pub use swap_files::{SwapFile, is_suspended, swap_files};

@@ -4,6 +4,11 @@ use std::io;
 
 use crate::error::{DiskError, Result};
 
+/// So many places of a disk are read to see whether it is still there, its beginning among them.
+const PROBES: u64 = 16;
+/// Places that are read are multiples of this.
+const PROBE_STEP: u64 = 4096;
+
 /// An image, a block device, an export of a running machine.
 ///
 /// What it gives for a position must not change as long as it is used.
@@ -36,6 +41,23 @@ impl<R: ReadAt + ?Sized> ReadAt for &R {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         (**self).read_at(offset, buffer)
     }
+}
+
+/// Reads places all over a disk of this many bytes until one of them can be read. Returns the last error
+/// if none can.
+pub fn gives_nothing(
+    bytes: u64,
+    read: &dyn Fn(u64, &mut [u8]) -> io::Result<()>,
+) -> Option<io::Error> {
+    let mut failed = None;
+    for number in 0..PROBES {
+        let place = bytes / PROBES * number / PROBE_STEP * PROBE_STEP;
+        match read(place, &mut [0; 512][..bytes.min(512) as usize]) {
+            Ok(()) => return None,
+            Err(error) => failed = Some(error),
+        }
+    }
+    failed
 }
 
 /// Reads bytes of which the disk may have fewer; then it is damaged, or was cut off. The caller has

@@ -1,18 +1,25 @@
 //! An image that no machine may write to while it is read.
 
+use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{OFlags, SeekFrom};
+use rustix::io::Errno;
+
 use super::{Image, is_in_use};
-use crate::read::ReadAt;
+use crate::read::{ReadAt, gives_nothing};
+
+/// What is read past the memory of the kernel is a multiple of this, and aligned to it.
+const DIRECT_BYTES: usize = 4096;
 
 /// What of a file changes when it is written: its inode, its length and its time.
 type State = (u64, u64, i64, i64);
 
 /// An image that is [lost](Image::broken) if something writes to its file: what was read would be a
-/// mixture of two states.
+/// mixture of two states. So is one on a device that gives nothing any more.
 pub struct AtRest {
     image: Box<dyn Image>,
     path: PathBuf,
@@ -31,6 +38,34 @@ fn state_of(path: &Path) -> Option<State> {
     let found = std::fs::metadata(path).ok()?;
     let state = || (found.ino(), found.len(), found.mtime(), found.mtime_nsec());
     found.is_file().then(state)
+}
+
+/// Why a device gives nothing any more, if that is so. The kernel remembers what was read before: it is
+/// not asked. A snapshot of LVM is so once it is full.
+fn why_gone(path: &Path) -> Option<String> {
+    let is_device = std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
+    if !is_device {
+        return None;
+    }
+    let flags = i32::try_from(OFlags::DIRECT.bits()).ok()?;
+    let device = match File::options().read(true).custom_flags(flags).open(path) {
+        Ok(device) => device,
+        Err(error) => {
+            let errno = Errno::from_io_error(&error);
+            let is_gone = errno.is_some_and(|errno| [Errno::NXIO, Errno::NODEV].contains(&errno));
+            return is_gone.then(|| error.to_string());
+        }
+    };
+    let read = |at: u64, _: &mut [u8]| {
+        let mut room = vec![0; 2 * DIRECT_BYTES];
+        let from = room.as_ptr().align_offset(DIRECT_BYTES).min(DIRECT_BYTES);
+        match device.read_at(&mut room[from..from + DIRECT_BYTES], at)? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            _ => Ok(()),
+        }
+    };
+    let bytes = rustix::fs::seek(&device, SeekFrom::End(0)).unwrap_or(0);
+    gives_nothing(bytes, &read).map(|error| format!("none of it can be read any more: {error}"))
 }
 
 impl ReadAt for AtRest {
@@ -59,14 +94,12 @@ impl Image for AtRest {
         if state_of(&self.path) != self.state {
             return Some("it was written meanwhile".to_owned());
         }
-        self.image.broken()
+        why_gone(&self.path).or_else(|| self.image.broken())
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::FileExt;
-
     use super::*;
     use crate::image::RawImage;
 

@@ -300,6 +300,64 @@ fn a_sector_that_cannot_be_read_is_named_and_the_rest_is_stored() {
     assert!(fs::read(back.path()).unwrap() == bytes);
 }
 
+/// An image that is gone once this much of it was read.
+struct Gone {
+    bytes: u64,
+    left: AtomicU64,
+}
+
+impl ReadAt for Gone {
+    fn size(&self) -> u64 {
+        self.bytes
+    }
+
+    fn read_at(&self, _: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let count = buffer.len() as u64;
+        let left = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+            Some(left.saturating_sub(count))
+        });
+        if left == Ok(0) {
+            return Err(io::Error::from_raw_os_error(5));
+        }
+        buffer.fill(7);
+        Ok(())
+    }
+}
+
+impl Image for Gone {}
+
+#[test]
+fn a_disk_that_is_gone_is_no_snapshot_of_zeros() {
+    let world = World::bare(88);
+    for (bytes, left) in [(4096, 0), (5 << 20, 0), (20 << 20, 10 << 20), (200 << 20, 10 << 20)] {
+        let (image, listener) = (Box::new(Gone { bytes, left: left.into() }), Listener::new());
+        let gone = try_backup(&world, image, false, &listener, &Cancel::new()).map(|_| ());
+        let gone = gone.unwrap_err();
+        assert!(matches!(gone, EngineError::DiskBroken { .. }), "{gone}");
+        assert!(gone.to_string().contains("none of it can be read any more"), "{gone}");
+        // It ends long before all of it is lost.
+        assert!(listener.problems().len() < 20, "{:?}", listener.problems());
+    }
+    assert_eq!(snapshot_ids(&world.open()), []);
+}
+
+#[test]
+fn a_target_that_cannot_be_read_is_written() {
+    let world = World::bare(89);
+    let bytes = Random::new(9).noise(3 << 20);
+    let image = Box::new(Failing(bytes.clone(), 0..0));
+    let outcome = try_backup(&world, image, false, &Silent, &Cancel::new()).unwrap();
+    let repository = world.open();
+    let snapshot = read_snapshot(&repository, outcome.snapshot.id).unwrap();
+    let disk = disks_of(&repository, &snapshot, b"").unwrap().remove(0);
+    let target = tempfile::NamedTempFile::new().unwrap();
+    fs::write(target.path(), &bytes[1..]).unwrap();
+    let unreadable = File::options().write(true).open(target.path()).unwrap();
+    let done = restore_disk(&repository, &disk, &unreadable, &Silent, &Cancel::new()).unwrap();
+    assert_eq!((done.bytes_written, done.is_damaged()), (3 << 20, false));
+    assert!(fs::read(target.path()).unwrap() == bytes);
+}
+
 /// An image whose file system is gone once its end was read.
 struct Vanishing {
     bytes: Vec<u8>,

@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
 
 use strongroom_base::Stopwatch;
-use strongroom_disk::{AtRest, is_in_use};
+use strongroom_disk::{AtRest, ReadAt, is_in_use};
 use strongroom_testkit::skipped;
 
 use super::*;
@@ -117,4 +117,29 @@ fn a_file_of_the_same_number_is_not_in_use() {
         drop(writer);
         assert!(!is_in_use(&path));
     }
+}
+
+#[test]
+fn a_device_that_gives_nothing_any_more_is_lost() {
+    if skipped(cannot_mount()) {
+        return;
+    }
+    let images = Images::new();
+    std::fs::write(images.path("a.raw"), Random::new(2).noise(1 << 20)).unwrap();
+    let device = PathBuf::from(run("losetup", &["--find", "--show", &images.name("a.raw")]).trim());
+    let OpenedImage { image, .. } = open_image(&device, ImageOptions::default()).unwrap();
+    let image = AtRest::new(image, &device);
+    image.read_at(0, &mut [0; 8192]).unwrap();
+    let before = image.broken();
+    let file = std::fs::File::options().write(true).open(images.path("a.raw")).unwrap();
+    // Some of it can still be read.
+    file.set_len(100 << 10).unwrap();
+    let part = image.broken();
+    file.set_len(0).unwrap();
+    // The kernel has it in memory.
+    let cached = image.read_at(0, &mut [0; 8192]);
+    let after = image.broken();
+    run("losetup", &["--detach", device.to_str().unwrap()]);
+    assert_eq!((before, part, cached.is_ok()), (None, None, true));
+    assert!(after.is_some_and(|why| why.contains("none of it can be read")));
 }

@@ -4,12 +4,13 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use strongroom_base::{Cancel, Cancelled, Stopwatch};
 use strongroom_catalog::ChunkRef;
-use strongroom_disk::{Image, ReadAt};
+use strongroom_disk::{Image, ReadAt, gives_nothing};
 use strongroom_repository::{
     ChunkReader, PIECE_BYTES, Piece, Stage, StageTimes, StreamCutter, send,
 };
@@ -29,6 +30,8 @@ const PAGE_BYTES: usize = 4096;
 const HOLE_PAGES: usize = 16;
 /// What is read at once where segments are short.
 const AHEAD_BYTES: usize = 1 << 20;
+/// Each time that this much more of a disk is lost, some places of it are read: is there still a disk?
+const LOST_BYTES: u64 = 64 << 20;
 /// Lots of cuts of a job that wait to be taken.
 const WAITING_MAX: usize = 2;
 
@@ -91,6 +94,8 @@ pub struct Cutting<'d> {
     pub cancel: &'d Cancel,
     /// Where the time goes.
     pub times: Arc<StageTimes>,
+    /// Bytes of the disk that could not be read so far.
+    pub lost: Arc<AtomicU64>,
 }
 
 /// Segments for one thread.
@@ -129,14 +134,24 @@ pub fn cut_disk(
                 give.send(Job { segments, cuts }).expect("threads take jobs until there are none");
                 waiting.push_back(receiver);
             }
-            let Some(next) = waiting.pop_front() else { return Ok(()) };
+            let Some(next) = waiting.pop_front() else { break };
             while let Ok(cuts) = cutting.times.receive(&next) {
                 cuts.into_iter().try_for_each(&mut *take)?;
             }
             // A thread that was stopped gives no more.
             cutting.cancel.check()?;
         }
+        match cutting.lost.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            _ => why_gone(cutting.disk.image()).map_or(Ok(()), |why| take(Cut::Broken { why })),
+        }
     })
+}
+
+/// Why none of a disk can be read, if that is so: it is gone, or a snapshot of it has overflowed.
+fn why_gone(disk: &dyn Image) -> Option<String> {
+    let error = gives_nothing(disk.size(), &|at, buffer| disk.read_at(at, buffer))?;
+    Some(format!("none of it can be read any more: {error}"))
 }
 
 fn next_job(plan: &mut impl Iterator<Item = Segment>) -> Option<Vec<Segment>> {
@@ -318,6 +333,7 @@ impl Hand<'_, '_> {
             let end = at + page.len() as u64;
             let Err(error) = self.cutting.disk.read_at(at, page) else { continue };
             page.fill(0);
+            self.count_lost(page.len() as u64)?;
             match &mut lost {
                 Some((range, _)) if range.end == at => range.end = end,
                 _ => {
@@ -327,6 +343,21 @@ impl Hand<'_, '_> {
             }
         }
         self.lose(lost)
+    }
+
+    /// Counts what is lost. Zeros in place of a whole disk are no backup of it.
+    fn count_lost(&mut self, bytes: u64) -> Result<(), EngineError> {
+        let before = self.cutting.lost.fetch_add(bytes, Ordering::Relaxed);
+        if before / LOST_BYTES == (before + bytes) / LOST_BYTES {
+            return Ok(());
+        }
+        match why_gone(self.cutting.disk.image()) {
+            Some(why) => {
+                self.give(Cut::Broken { why }, 0)?;
+                self.hand_on()
+            }
+            None => Ok(()),
+        }
     }
 
     fn lose(&mut self, lost: Option<(Range<u64>, String)>) -> Result<(), EngineError> {

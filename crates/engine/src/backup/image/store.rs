@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use strongroom_base::Cancel;
 use strongroom_catalog::{ChunkRef, Part, Recipe, RecipeBuilder};
@@ -94,6 +95,7 @@ impl<'r> Storing<'_, 'r> {
                 reader: self.reader,
                 cancel: self.cancel,
                 times: writer.times().clone(),
+                lost: Arc::default(),
             };
             let before = self.before.image(&disk.name);
             let mut stream = Stream {
