@@ -4,7 +4,7 @@ use std::io;
 
 use crate::error::{DiskError, Result};
 
-/// So many places of a disk are read to see whether it is still there, its beginning among them.
+/// This many places of a disk are read to see whether it is still there, its beginning among them.
 const PROBES: u64 = 16;
 /// Places that are read are multiples of this.
 const PROBE_STEP: u64 = 4096;

@@ -161,11 +161,11 @@ impl Archive for ZipArchive<'_> {
     }
 }
 
-/// The names of members. Two that are the same once they are UTF-8 are told apart.
+/// The names of members. Two that are the same once they are UTF-8 get a difference.
 #[derive(Default)]
 struct Names {
-    /// Names that have a replacement character, as no others can be the same; and the next number to
-    /// tell a further one apart by.
+    /// Names that have a replacement character, as no others can be the same; and the next number that
+    /// makes a further one differ.
     taken: HashMap<String, u64>,
     /// The directories above the member at hand, and their names in the archive.
     directories: Vec<(Vec<u8>, String)>,

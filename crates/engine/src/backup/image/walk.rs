@@ -13,7 +13,7 @@ const NAMES_BYTES_MAX: usize = 1 << 30;
 const NAME_BYTES: usize = 64;
 /// An entry of a directory takes at least this many bytes of a volume, in any file system.
 const ENTRY_BYTES_MIN: u64 = 8;
-/// An entry of a volume whose bytes others have too counts as so many: each volume shows the same
+/// An entry of a volume whose bytes others have too counts as this many: each volume shows the same
 /// files again then, and hardly any file system has an entry for each 256 of its bytes.
 const SHARED_ENTRIES: u64 = 32;
 
