@@ -282,7 +282,8 @@ impl Model {
 
     /// Takes a wish back; if that succeeds, the snapshot stays.
     fn remember(&mut self) {
-        let ids: Vec<SnapshotId> = self.wished.iter().copied().collect();
+        // What is left of one that another copy has collected was let go of: it would stop each prune.
+        let ids: Vec<SnapshotId> = self.wished.difference(&self.unknown).copied().collect();
         if ids.is_empty() {
             return;
         }
