@@ -19,23 +19,27 @@ const SHARED_ENTRIES: u64 = 32;
 
 /// Entries that all volumes of a machine may have together. A table of partitions can name one volume
 /// a thousand times.
-pub struct Entries(u64);
+pub struct Entries {
+    left: u64,
+    are_used_up: bool,
+}
 
 impl Entries {
     /// Those of a machine whose disks have this many bytes.
     pub fn of_machine(bytes: u64) -> Self {
-        Self(bytes / ENTRY_BYTES_MIN)
+        Self { left: bytes / ENTRY_BYTES_MIN, are_used_up: false }
     }
 
-    /// Whether there are no more: some volume was not listed, or not to its end.
+    /// Whether more were wanted than there are: some volume was not listed, or not to its end.
     pub fn are_used_up(&self) -> bool {
-        self.0 == 0
+        self.are_used_up
     }
 
-    /// Takes this many. False if there are fewer.
+    /// Takes this many. False if there are fewer: none are left then.
     fn take(&mut self, entries: u64) -> bool {
-        let left = self.0.checked_sub(entries);
-        self.0 = left.unwrap_or(0);
+        let left = self.left.checked_sub(entries);
+        self.left = left.unwrap_or(0);
+        self.are_used_up |= left.is_none();
         left.is_some()
     }
 }
@@ -300,7 +304,7 @@ mod tests {
     fn names_take_no_more_than_the_memory_for_them() {
         let files = endless(Kind::Ext4);
         let (names, lost) =
-            found(Walk::within(&files, 1 << 40, &mut Entries(u64::MAX), 3 * 73 * 1000));
+            found(Walk::within(&files, 1 << 40, &mut Entries::of_machine(u64::MAX), 3 * 73 * 1000));
         assert!((1000..3000).contains(&names), "{names}");
         assert_eq!(lost, ["it has more names than are kept in memory"; 2]);
     }
@@ -309,7 +313,7 @@ mod tests {
     fn a_volume_has_no_more_entries_than_it_has_room_for() {
         let bytes = 3 * 1000 * ENTRY_BYTES_MIN;
         let walked = |kind| {
-            let (files, mut all) = (endless(kind), Entries(u64::MAX));
+            let (files, mut all) = (endless(kind), Entries::of_machine(u64::MAX));
             found(Walk::within(&files, bytes, &mut all, NAMES_BYTES_MAX))
         };
         let (names, lost) = walked(Kind::Ext4);
@@ -347,8 +351,12 @@ mod tests {
         // The root and its folder have four names each, and each of these is there three times.
         for (apart, expected) in [(0, vec![]), (100, vec![8, 8])] {
             let files = Endless { names: 12, apart, ..endless(Kind::Ext4) };
-            let (names, lost) =
-                found(Walk::within(&files, 1 << 40, &mut Entries(u64::MAX), NAMES_BYTES_MAX));
+            let (names, lost) = found(Walk::within(
+                &files,
+                1 << 40,
+                &mut Entries::of_machine(u64::MAX),
+                NAMES_BYTES_MAX,
+            ));
             let why =
                 |count| format!("names are there more than once: files left out for that: {count}");
             assert_eq!(lost, expected.into_iter().map(why).collect::<Vec<_>>());
