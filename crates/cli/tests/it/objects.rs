@@ -186,10 +186,13 @@ fn a_snapshot_of_another_repository() {
     let (world, other) = (pruned(), pruned());
     let [ours, theirs] = [&world, &other].map(|world| world.repository().join("snapshots"));
     let id = names_in(&theirs).remove(0);
+    let first = world.say("snapshots --json").exits(0).events("snapshot").remove(0);
+    let first = first["id"].as_str().unwrap();
     fs::copy(theirs.join(&id), ours.join(&id)).unwrap();
     world.say("verify").exits(4).warns(&id[..8]);
     world.say("repair").exits(4).warns(&format!("`strongroom forget {id}` lets it go"));
-    world.say("forget latest~1").exits(0);
+    world.say("forget latest~1").exits(1).warns(&id[..8]);
+    world.say(&format!("forget {first}")).exits(0);
     world.say("prune").exits(4);
     world.say(&format!("forget {id}")).exits(0);
     world.say("prune --max-unused 0").exits(0).says("removed 2 snapshots");
