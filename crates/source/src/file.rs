@@ -123,17 +123,20 @@ impl SourceFile {
 
     /// How it changed since it was opened; `None` for most files.
     pub fn change(&self) -> Result<Option<FileChange>, SourceError> {
+        // Nothing of it is read, and asking for its attributes dates a file of sysfs now.
+        if matches!(self.zero_size, ZeroSize::MadeUp { has_lengths: false, .. }) {
+            return Ok(None);
+        }
         let now = inode::stat_fd(&self.fd)
             .map_err(|error| SourceError::io("read the metadata of", &self.path, error))?;
         let mtime = inode::timestamp_of(now.stx_mtime);
-        let now_bytes = self.zero_size.counted(now.stx_size);
         // Not the metadata: a foreign tree may be known better than it is shown.
         let before = &self.stat;
         // The size may have become known by the reading.
-        let same = (self.has_unknown_size || now_bytes == before.stx_size)
+        let same = (self.has_unknown_size || now.stx_size == before.stx_size)
             && mtime == inode::timestamp_of(before.stx_mtime)
             && inode::timestamp_of(now.stx_ctime) == inode::timestamp_of(before.stx_ctime);
-        let change = FileChange { size_before: before.stx_size, size: now_bytes, mtime };
+        let change = FileChange { size_before: before.stx_size, size: now.stx_size, mtime };
         Ok((!same).then_some(change))
     }
 }

@@ -169,3 +169,15 @@ fn names_that_vanish_by_the_hundred() {
     assert_eq!(vanished[0], root.join("100"));
     assert_eq!(source.counts().leaves, 200);
 }
+
+/// The kernel makes it up: it has no state of its own, and none of it is read.
+#[test]
+fn what_the_kernel_makes_up_does_not_change() {
+    if crate::kinds::is_root() {
+        let path = Path::new("/sys/kernel/uevent_seqnum");
+        let file = walk_to(&mut open(path), path).open_file().unwrap();
+        let past = std::time::UNIX_EPOCH + Duration::from_secs(1);
+        File::open(path).unwrap().set_modified(past).unwrap();
+        assert_eq!((file.size(), file.change().unwrap()), (0, None));
+    }
+}
