@@ -261,7 +261,7 @@ pub fn find_all(
     names.iter().map(find).collect()
 }
 
-/// The same for a command that changes what becomes of them.
+/// Snapshots that these names mean, for a command that changes what becomes of them.
 pub fn find_surely(
     names: &[OsString],
     narrowing: &NarrowingArgs,

@@ -155,7 +155,7 @@ impl FileSystem {
 }
 
 impl ZeroSize {
-    /// What a length that the metadata of a file says is worth: it has no content that is read if this is 0.
+    /// The length of a file of which its metadata says this one: nothing is read if it is 0.
     pub fn counted(self, bytes: u64) -> u64 {
         match self {
             Self::MadeUp { has_lengths: false, .. } => 0,

@@ -241,7 +241,7 @@ fn known_origins(repository: &Repository) -> Result<HashMap<Origin, Here>, CliEr
     Ok(origins_in(list_snapshots(repository)?, repository.secret.domain_name()))
 }
 
-/// The same of a list. One that lacks files and was forgotten is imported again, so it does not count.
+/// Origins of the snapshots in a list, and what each is here. One that lacks files and was forgotten is imported again, so it does not count.
 /// Nor does what a machine says that may only store: it could keep from being imported what is not here.
 fn origins_in(list: SnapshotList, own_domain: &str) -> HashMap<Origin, Here> {
     let is_trusted = |one: &Snapshot| one.domain.is_empty() || one.domain == own_domain;

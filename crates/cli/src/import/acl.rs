@@ -10,7 +10,7 @@ const NO_ID: u32 = u32::MAX;
 pub enum List {
     /// Who may use it.
     Access,
-    /// What is made in a directory begins with this.
+    /// The rights with which a file that is made in a directory begins.
     Default,
 }
 

@@ -218,7 +218,7 @@ pub fn state_of(
     (state, good)
 }
 
-/// What did not go well in runs before the last one, and was not tried again since: a line each.
+/// Lines about the steps that did not go well before the last run, and were not tried again since.
 pub fn earlier_troubles(record: &Record, steps: &[&str], now: Timestamp) -> Vec<String> {
     let Some(last_run) = record.runs.last() else { return Vec::new() };
     let line = |step: &str, what: &str, begun: Moment| {

@@ -25,7 +25,7 @@ pub struct Entries {
 }
 
 impl Entries {
-    /// Those of a machine whose disks have this many bytes.
+    /// Entries of a machine whose disks have this many bytes.
     pub fn of_machine(bytes: u64) -> Self {
         Self { left: bytes / ENTRY_BYTES_MIN, are_used_up: false }
     }
