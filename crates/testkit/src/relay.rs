@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rustix::net::sockopt::set_socket_send_buffer_size;
+use rustix::net::sockopt::{set_socket_linger, set_socket_send_buffer_size};
 use strongroom_base::Stopwatch;
 
 /// What the line is like.
@@ -127,8 +127,7 @@ impl Relay {
     pub fn cut(&self) {
         let mut open = self.shared.open.lock().unwrap_or_else(PoisonError::into_inner);
         for connection in open.drain(..) {
-            // The other side may have closed it.
-            let _ = connection.shutdown(Shutdown::Both);
+            reset(&connection);
         }
     }
 
@@ -238,5 +237,40 @@ impl Shared {
             arrives = *free_at;
         }
         arrives + self.options.delay
+    }
+}
+
+/// Ends a connection in both directions; the other side learns it with the last descriptor at the
+/// latest.
+///
+/// A shutdown alone would leave a sender whose window is shut without a word for minutes: Linux
+/// opens no window after it, and a connection that is closed with everything read answers no probe.
+fn reset(connection: &TcpStream) {
+    // Both fail for what the other side has closed.
+    let _ = set_socket_linger(connection, Some(Duration::ZERO));
+    let _ = connection.shutdown(Shutdown::Both);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sender_that_waits_learns_of_a_reset() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let mut sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut receiver, _) = listener.accept().unwrap();
+        sender.set_write_timeout(Some(Duration::from_millis(300))).unwrap();
+        while sender.write(&[7; 1 << 20]).is_ok() {}
+        reset(&receiver);
+        while receiver.read(&mut [0; PIECE_BYTES]).is_ok_and(|count| count > 0) {}
+        drop(receiver);
+        sender.set_write_timeout(Some(Duration::from_secs(10))).unwrap();
+        let error = std::iter::repeat_with(|| sender.write(&[7; 1 << 20])).find_map(Result::err);
+        let kind = error.unwrap().kind();
+        assert!(
+            matches!(kind, io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset),
+            "{kind}"
+        );
     }
 }
