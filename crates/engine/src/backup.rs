@@ -56,7 +56,7 @@ use profile::Profile;
 use racy::RacyTimes;
 use readers::Readers;
 use run::{Queue, Run, Walked, some_names};
-use sources::Sources;
+use sources::{Sources, WITHOUT_KEY};
 use tally::{Counted, Tally};
 use totals::Totals;
 use trees::{RootTree, Trees};
@@ -133,6 +133,9 @@ pub struct BackupOutcome {
 /// How often a backup begins a new session because a collector has ended the one before.
 const SESSIONS: u32 = 3;
 
+/// A snapshot, of 4 MiB at most, names its paths.
+const PATHS_BYTES_MAX: usize = 3 << 20;
+
 /// A walk that has begun, before the repository is open: far away, that takes a while.
 pub struct BegunWalk {
     started: Timestamp,
@@ -163,7 +166,12 @@ impl BegunWalk {
         source.skip_inodes.extend(own);
         let shown = source.root.as_ref().map(|root| ShownRoot::find(&root.path)).transpose()?;
         let trees = TreeSource::open(&paths.found, &source)?;
-        let roots = trees.roots().iter().map(|root| path_bytes(root)).collect();
+        let roots: Vec<Vec<u8>> = trees.roots().iter().map(|root| path_bytes(root)).collect();
+        if roots.iter().map(Vec::len).sum::<usize>() > PATHS_BYTES_MAX {
+            let message = "the paths are too many for a snapshot: name directories instead of what \
+                           is in them, or make several snapshots";
+            return Err(RepositoryError::Argument(message.to_owned()).into());
+        }
         Ok(Self { started, paths, source, roots, walker: EarlyWalker::start(trees), shown })
     }
 }
@@ -281,7 +289,12 @@ fn backup_in_session(
             let why = "it could not be read, as was reported";
             return Err(paths::nothing_of(Path::new(OsStr::from_bytes(path)), why));
         }
-        let names_of = |path: &[u8]| parent.map_or(Vec::new(), |it| some_names(it, path, &reader));
+        let names_then = |path: &[u8]| parent.and_then(|it| some_names(it, path, &reader));
+        let exists = |path: &[u8]| Path::new(OsStr::from_bytes(path)).symlink_metadata().is_ok();
+        for path in tally.sources.without_key(names_then, exists) {
+            tally.problem(Path::new(OsStr::from_bytes(&path)), WITHOUT_KEY);
+        }
+        let names_of = |path: &[u8]| names_then(path).unwrap_or_default();
         begun.missing = tally.sources.missing(names_of);
     }
     let needs = writer.needs();

@@ -111,6 +111,12 @@ impl SourceError {
         Self::Io { operation, path: path.to_owned(), error: error.into() }
     }
 
+    /// Whether it is encrypted by its file system, and the kernel has no key to it.
+    pub fn lacks_key(&self) -> bool {
+        let no_key = rustix::io::Errno::NOKEY.raw_os_error();
+        matches!(self, Self::Io { error, .. } if error.raw_os_error() == Some(no_key))
+    }
+
     /// The path that it is about, if it is about one file.
     pub fn path(&self) -> Option<&Path> {
         match self {

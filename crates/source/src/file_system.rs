@@ -14,6 +14,7 @@
 //! prove as much as a kernel's, here as in other backup programs.
 
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use rustix::fs::StatVfsMountFlags;
 
@@ -56,6 +57,12 @@ const SIZES_UNKNOWN: [u32; 2] = [
     0x6573_5546, // FUSE
     0x0102_1997, // 9P
 ];
+
+/// ZFS before 2.1.14 and 2.2.2 may report a hole where data was written that is not on disk yet
+/// (openzfs/zfs issue 15526); what is older than [`HOLES_SETTLE`] is.
+const HOLES_LATE: u32 = 0x2fc1_2fc1;
+/// ZFS writes what has changed within five seconds, and within a few times as many under load.
+const HOLES_SETTLE: Duration = Duration::from_secs(60);
 
 /// A file may get another inode number once the kernel has forgotten it: the driver counts, or the
 /// program that answers does.
@@ -101,6 +108,8 @@ pub struct FileSystem {
     pub times_prove: bool,
     /// What it means that a file has 0 bytes.
     pub zero_size: ZeroSize,
+    /// How old a change must be before the holes of a file are true.
+    pub(crate) holes_settle: Duration,
 }
 
 /// What it means that the metadata of a regular file says 0 bytes.
@@ -123,7 +132,8 @@ pub enum ZeroSize {
 
 impl FileSystem {
     /// One that does not say what it is. Its times prove nothing.
-    pub(crate) const UNKNOWN: Self = Self { times_prove: false, zero_size: ZeroSize::Empty };
+    pub(crate) const UNKNOWN: Self =
+        Self { times_prove: false, zero_size: ZeroSize::Empty, holes_settle: Duration::ZERO };
 
     /// That of an open file or directory.
     pub fn of(file: impl AsFd) -> Self {
@@ -150,7 +160,9 @@ impl FileSystem {
             None if SIZES_UNKNOWN.contains(&number) => ZeroSize::Unknown,
             None => ZeroSize::Empty,
         };
-        Self { times_prove: !is_image && !IN_MEMORY.contains(&number), zero_size }
+        let times_prove = !is_image && !IN_MEMORY.contains(&number);
+        let holes_settle = if number == HOLES_LATE { HOLES_SETTLE } else { Duration::ZERO };
+        Self { times_prove, zero_size, holes_settle }
     }
 }
 
@@ -181,7 +193,8 @@ mod tests {
 
     #[test]
     fn the_type_says_what_metadata_proves() {
-        let proves = |times_prove, zero_size| FileSystem { times_prove, zero_size };
+        let holes_settle = Duration::ZERO;
+        let proves = |times_prove, zero_size| FileSystem { times_prove, zero_size, holes_settle };
         for (number, is_read_only, expected) in [
             (0xef53, false, proves(true, ZeroSize::Empty)),
             // A read-only ext4 may be one that is written to at other times.
@@ -195,6 +208,11 @@ mod tests {
             (0x0102_1994, false, proves(false, ZeroSize::Empty)),
             (0x8584_58f6, false, proves(false, ZeroSize::Empty)),
             (0x6573_5546, false, proves(true, ZeroSize::Unknown)),
+            (
+                0x2fc1_2fc1,
+                false,
+                FileSystem { holes_settle: HOLES_SETTLE, ..proves(true, ZeroSize::Empty) },
+            ),
             (0x9fa0, false, proves(true, ZeroSize::MadeUp { name: "proc", has_lengths: false })),
             (
                 0xde5e_81e4,

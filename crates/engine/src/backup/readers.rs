@@ -42,6 +42,8 @@ pub enum Reading {
     End {
         /// What became of it meanwhile.
         change: Result<Option<FileChange>, SourceError>,
+        /// It ended before the end that it had when it was opened.
+        is_short: bool,
     },
     /// It cannot be read, or not to its end.
     Failed(SourceError),
@@ -173,20 +175,21 @@ fn read_file(
     metadata.xattrs = read.xattrs;
     give.give(Reading::Opened { metadata, problem: read.problem })?;
     match read_content(&file, cutter, cancel, give) {
-        Ok(()) => give.give(Reading::End { change: file.change() }),
+        Ok(is_short) => give.give(Reading::End { change: file.change(), is_short }),
         Err(EngineError::Source(error)) => give.give(Reading::Failed(error)),
         Err(stopped) => Err(stopped),
     }
 }
 
+/// Reads a file and returns whether it is shorter than it was said to be.
 fn read_content(
     file: &SourceFile,
     cutter: &StreamCutter,
     cancel: &Cancel,
     give: &mut Give<'_>,
-) -> Result<(), EngineError> {
+) -> Result<bool, EngineError> {
     if file.has_unknown_size() {
-        return read_to_end(file, cutter, cancel, give);
+        return read_to_end(file, cutter, cancel, give).map(|()| false);
     }
     let mut at = 0;
     for extent in file.extents() {
@@ -205,14 +208,14 @@ fn read_content(
         };
         cutter.cut(extent.bytes, &mut read, &mut |piece| give.give(Reading::Data(piece)))?;
         if at < end {
-            // The file was truncated while it was read: it ends here.
-            return Ok(());
+            // Truncated while it was read, or its file system does not know better: it ends here.
+            return Ok(true);
         }
     }
     if at < file.size() {
         give.give(Reading::Hole(file.size() - at))?;
     }
-    Ok(())
+    Ok(false)
 }
 
 /// Reads a file whose length no one says.

@@ -24,7 +24,7 @@ use super::parent::ParentDirectory;
 use super::present::is_whole;
 use super::racy::RacyTimes;
 use super::readers::{AHEAD_FILES, Readers};
-use super::sources::{Left, why_nothing};
+use super::sources::{Left, UNMOUNTED, why_nothing};
 use super::tally::Tally;
 use super::trees::{Before, NewFile, RootTree, Step, Trees};
 use super::unread::{self, Version, as_stored};
@@ -113,13 +113,13 @@ impl<'r> Run<'r, '_> {
                     self.queue.push(step);
                 }
                 WalkEvent::Excluded { path, why } => {
-                    self.note_name(&parents, &path);
+                    self.note_name(&mut parents, &path);
                     self.tally.sources.something();
                     self.tally.left_out(&path, &why);
                     self.queue.push(Step::LeftOut);
                 }
                 WalkEvent::Problem { path, error } => {
-                    self.note_name(&parents, &path);
+                    self.note_name(&mut parents, &path);
                     let monitor = self.tally.monitor;
                     self.tally.unread(&path, &error, || was_there(&mut parents, &path, monitor));
                     self.queue.push(Step::LeftOut);
@@ -201,15 +201,23 @@ impl<'r> Run<'r, '_> {
         }
         let mut directory = ParentDirectory::new(tree, self.reader);
         directory.devices = devices.or_else(|| root.map(|_| [metadata.device; 2]));
+        directory.path = self.path.as_os_str().as_bytes().to_vec();
+        directory.unmounted = self.tally.sources.were_missing_in(&directory.path);
         parents.push(directory);
         Step::Enter { name, metadata: Box::new(metadata), before }
     }
 
     /// There is something at a path in the deepest directory, or it is that directory's own.
-    fn note_name(&mut self, parents: &[ParentDirectory<'_>], path: &Path) {
+    fn note_name(&mut self, parents: &mut [ParentDirectory<'_>], path: &Path) {
         let names = path.components().filter(|part| matches!(part, Component::Normal(_))).count();
-        if let Some(name) = path.file_name().filter(|_| names == parents.len()) {
-            self.tally.sources.name(parents.len(), name.as_bytes());
+        let depth = parents.len();
+        let Some(directory) = parents.last_mut() else { return };
+        match path.file_name().filter(|_| names == depth) {
+            Some(name) => {
+                directory.find(name.as_bytes(), self.tally.monitor);
+                self.tally.sources.name(depth, name.as_bytes());
+            }
+            None => directory.is_listed = false,
         }
     }
 
@@ -225,6 +233,15 @@ impl<'r> Run<'r, '_> {
                 self.tally.note(Path::new(OsStr::from_bytes(&path)), "it is empty");
             }
             None => {}
+        }
+        let above = before.path.clone();
+        if self.as_made.is_none() && self.tally.sources.has_given(&above) {
+            for name in before.into_unmounted(monitor) {
+                let path = [above.strip_suffix(b"/").unwrap_or(&above), b"/", &name].concat();
+                if self.tally.sources.unmounted(&path) {
+                    self.tally.problem(Path::new(OsStr::from_bytes(&path)), UNMOUNTED);
+                }
+            }
         }
     }
 
@@ -489,8 +506,6 @@ impl Queue {
     }
 }
 
-/// Whether the parent has something at the path of a problem: in the directory that the walk is in, or
-/// under a name of it.
 /// The first names in a tree; none if it cannot be read.
 fn first_names(tree: &Recipe, reader: &ChunkReader) -> Vec<Vec<u8>> {
     const NAMES_MAX: usize = 8;
@@ -499,18 +514,20 @@ fn first_names(tree: &Recipe, reader: &ChunkReader) -> Vec<Vec<u8>> {
     std::iter::from_fn(next).take(NAMES_MAX).map(|entry| entry.name).collect()
 }
 
-/// Some names that a directory has in a snapshot; none if it is no directory there.
-pub fn some_names(snapshot: &Snapshot, path: &[u8], reader: &ChunkReader) -> Vec<Vec<u8>> {
+/// Some names that a directory has in a snapshot.
+pub fn some_names(snapshot: &Snapshot, path: &[u8], reader: &ChunkReader) -> Option<Vec<Vec<u8>>> {
     let mut tree = snapshot.root.clone();
     for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
         match find_entry(&tree, name, reader) {
             Ok(Some(Entry { kind: EntryKind::Directory { tree: below, .. }, .. })) => tree = below,
-            _ => return Vec::new(),
+            _ => return None,
         }
     }
-    first_names(&tree, reader)
+    Some(first_names(&tree, reader))
 }
 
+/// Whether the parent has something at the path of a problem: in the directory that the walk is in, or
+/// under a name of it.
 fn was_there(parents: &mut [ParentDirectory<'_>], path: &Path, monitor: &dyn Monitor) -> bool {
     let names = path.components().filter(|part| matches!(part, Component::Normal(_))).count();
     let depth = parents.len();

@@ -1,6 +1,6 @@
 //! Which of the given paths were reached, and whether anything was found there: a mount that is gone
-//! is an empty directory, and no empty backup may pass for a good one. And what below them the last
-//! snapshot had and this one could not read.
+//! is an empty directory, or none, and no empty backup may pass for a good one. And what below them the
+//! last snapshot had and this one could not read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -12,6 +12,13 @@ pub const EMPTIED: &str = "it is empty, and was not at the last backup: see whet
      whether what fills it works";
 /// What is said of a directory that is there, without most of what was in it.
 const REPLACED: &str = "most of what was in it is not there any more: see whether it is mounted";
+/// What is said of a mount that is gone with the directory that it was mounted at.
+pub const UNMOUNTED: &str = "what was mounted there at the last backup is gone, and the directory with it: see whether it is \
+     mounted; if it is meant so, `strongroom forget --accept`";
+
+/// What is said of a directory whose names are encrypted, and were not at the last backup.
+pub const WITHOUT_KEY: &str = "it is encrypted, and its key is not there: what its files hold is \
+     not stored; see whether it is unlocked";
 
 /// What is said of a stream without a byte that is stored for the first time.
 pub const EMPTY_STREAM: &str =
@@ -44,6 +51,11 @@ const MISSING_MAX: usize = 64;
 const MISSING_BYTES_MAX: usize = 16 << 10;
 /// At most this many are remembered during the walk.
 const UNREAD_MAX: usize = 64 * MISSING_MAX;
+/// At most this many bytes of paths and names are recorded: beside its paths, a snapshot has room for them.
+const RECORD_BYTES_MAX: usize = 512 << 10;
+
+/// What was missing: paths, and beside each some names that were in it.
+pub type Missing = BTreeMap<Vec<u8>, Vec<Vec<u8>>>;
 
 /// The given paths, as far as the walk has come.
 #[derive(Debug, Default)]
@@ -51,9 +63,13 @@ pub struct Sources {
     found: BTreeMap<Vec<u8>, Found>,
     /// Those at and below the given ones that the parent lacks, and that the owner did not accept so,
     /// and names that were in them.
-    were_missing: BTreeMap<Vec<u8>, Vec<Vec<u8>>>,
+    were_missing: Missing,
     /// Those at and below the given ones of which something is not stored that was expected.
     unread: BTreeSet<Vec<u8>>,
+    /// More than this many of them are brought to fewer.
+    unread_max: usize,
+    /// Directories at and below the given ones in which there are encrypted names, and no key to them.
+    locked: BTreeSet<Vec<u8>>,
     /// Directories below given ones that the parent lacks, which the walk is in, with their depths: so
     /// far they are empty.
     empty_again: Vec<(Vec<u8>, usize)>,
@@ -110,9 +126,9 @@ struct Inside {
 
 impl Sources {
     /// Of these paths, none of which is below another.
-    pub fn new(paths: &[Vec<u8>], were_missing: BTreeMap<Vec<u8>, Vec<Vec<u8>>>) -> Self {
+    pub fn new(paths: &[Vec<u8>], were_missing: Missing) -> Self {
         let found = paths.iter().map(|path| (path.clone(), Found::Nothing)).collect();
-        Self { found, were_missing, ..Self::default() }
+        Self { found, were_missing, unread_max: UNREAD_MAX, ..Self::default() }
     }
 
     /// Whether the walk is in a given directory.
@@ -148,8 +164,7 @@ impl Sources {
     /// The directory that was entered may be another one than it was when it had these names.
     pub fn doubt(&mut self, path: &[u8], depth: usize, names: Vec<Vec<u8>>) {
         let is_doubted = self.in_doubt.last().is_some_and(|last| last.depth == depth);
-        let is_given = self.found.keys().any(|given| is_at_or_below(path, given));
-        if !is_doubted && is_given {
+        if !is_doubted && self.has_given(path) {
             self.in_doubt.push(InDoubt { path: path.to_vec(), depth, names, found: 0 });
         }
     }
@@ -164,6 +179,10 @@ impl Sources {
     /// There is something in the given directory that the walk is in.
     pub fn something(&mut self) {
         self.empty_again.clear();
+        self.something_inside();
+    }
+
+    fn something_inside(&mut self) {
         if let Some(inside) = self.inside.as_mut().filter(|inside| !inside.has_something) {
             inside.has_something = true;
             self.found.insert(inside.path.clone(), Found::It);
@@ -210,41 +229,108 @@ impl Sources {
 
     /// Whether a path is a given one, or below one.
     pub fn has_given(&self, path: &[u8]) -> bool {
-        self.found.keys().any(|given| is_at_or_below(path, given))
+        at_and_above(path).any(|path| self.found.contains_key(path))
+    }
+
+    /// The names in a directory that the parent lacks and that something was in.
+    pub fn were_missing_in(&self, path: &[u8]) -> BTreeSet<Vec<u8>> {
+        let name = |missing: &Vec<u8>| match parent_of(missing) == path && missing != b"/" {
+            true => missing.rsplit(|byte| *byte == b'/').next().map(<[u8]>::to_vec),
+            false => None,
+        };
+        let had_names = self.were_missing.iter().filter(|(_, names)| !names.is_empty());
+        had_names.filter_map(|(missing, _)| name(missing)).collect()
+    }
+
+    /// What was mounted at a path at or below a given one is gone, and the path with it. Returns whether
+    /// that is to be said.
+    pub fn unmounted(&mut self, path: &[u8]) -> bool {
+        let given = at_and_above(path).find(|path| self.found.contains_key(*path));
+        let is_expected = given.is_some_and(|given| comes_and_goes(given) || !comes_and_goes(path));
+        if is_expected {
+            self.note_unread(path.to_vec());
+        }
+        is_expected
+    }
+
+    /// The names in the directory of this path are encrypted, and there is no key to them.
+    pub fn locked(&mut self, path: &[u8]) {
+        let directory = parent_of(path);
+        if self.locked.len() < UNREAD_MAX && self.has_given(directory) {
+            self.locked.insert(directory.to_vec());
+        }
+    }
+
+    /// The directories without a key that had other names when they were stored, by what `names_of` knows
+    /// of that time: none of what is no directory then. Those are missing.
+    pub fn without_key(
+        &mut self,
+        names_of: impl Fn(&[u8]) -> Option<Vec<Vec<u8>>>,
+        exists: impl Fn(&[u8]) -> bool,
+    ) -> Vec<Vec<u8>> {
+        let mut known = BTreeSet::new();
+        for locked in std::mem::take(&mut self.locked) {
+            let given = at_and_above(&locked).take_while(|path| self.has_given(path));
+            let of_then = given.filter_map(|path| Some((path, names_of(path)?))).next();
+            let Some((path, names)) = of_then else { continue };
+            let is_there = |name: &&Vec<u8>| exists(&[path, b"/", name].concat());
+            if 2 * names.iter().filter(is_there).count() < names.len() {
+                known.insert(path.to_vec());
+            }
+        }
+        let is_new = |path: &Vec<u8>| !self.unread.contains(path);
+        let new: Vec<Vec<u8>> = known.into_iter().filter(is_new).collect();
+        new.iter().for_each(|path| self.note_unread(path.clone()));
+        new
     }
 
     /// Something at a path is not stored, and that was reported.
     pub fn lost(&mut self, path: &[u8]) {
         match &mut self.inside {
             Some(inside) if inside.path == path => inside.is_reported = true,
-            Some(_) => return self.something(),
-            None => {}
+            // A file that was read ahead may be in a directory that the walk has left.
+            Some(inside) if is_at_or_below(path, &inside.path) => {
+                self.is_not_empty(path);
+                return self.something_inside();
+            }
+            _ => {}
         }
         if let Some(found) = self.found.get_mut(path) {
             *found = Found::Nothing;
         }
     }
 
+    /// The directories that the walk is in and that this path is in have something.
+    fn is_not_empty(&mut self, path: &[u8]) {
+        self.empty_again.retain(|(directory, _)| !is_at_or_below(path, directory));
+    }
+
     /// Something at or below a given path exists and could not be read. It is expected if the parent
     /// had something there, or lacked it already.
     pub fn unread(&mut self, path: &[u8], was_there: impl FnOnce() -> bool) {
-        self.empty_again.clear();
-        if !self.found.keys().any(|given| is_at_or_below(path, given)) {
+        self.is_not_empty(path);
+        if !self.has_given(path) {
             return;
         }
-        let mut is_known = false;
-        for missing in self.were_missing.keys() {
-            is_known |= is_at_or_below(path, missing);
-            if is_at_or_below(path, missing) || is_at_or_below(missing, path) {
-                self.unread.insert(missing.clone());
-            }
-        }
+        let above = at_and_above(path).filter(|path| self.were_missing.contains_key(*path));
+        let above: Vec<Vec<u8>> = above.map(<[u8]>::to_vec).collect();
+        let is_known = !above.is_empty();
+        let begin = [path.strip_suffix(b"/").unwrap_or(path), b"/"].concat();
+        let is_below = |missing: &&Vec<u8>| missing.starts_with(&begin);
+        let below = self.were_missing.range(begin.clone()..).map(|(missing, _)| missing);
+        self.unread.extend(below.take_while(is_below).cloned().chain(above));
         if !is_known && was_there() {
-            self.unread.insert(path.to_vec());
+            self.note_unread(path.to_vec());
         }
-        if self.unread.len() > UNREAD_MAX {
+    }
+
+    fn note_unread(&mut self, path: Vec<u8>) {
+        self.unread.insert(path);
+        if self.unread.len() > self.unread_max {
             let unread = std::mem::take(&mut self.unread);
             self.unread = self.bounded(unread);
+            // Given ones are not brought to fewer.
+            self.unread_max = UNREAD_MAX.max(2 * self.unread.len());
         }
     }
 
@@ -257,10 +343,7 @@ impl Sources {
     /// Those of which something is not stored that was expected: given ones, and such as are below.
     /// Beside each some names that were in it: those that are known from the time before the parent, or
     /// those that `names_of` gives.
-    pub fn missing(
-        mut self,
-        names_of: impl Fn(&[u8]) -> Vec<Vec<u8>>,
-    ) -> BTreeMap<Vec<u8>, Vec<Vec<u8>>> {
+    pub fn missing(mut self, names_of: impl Fn(&[u8]) -> Vec<Vec<u8>>) -> Missing {
         let mut known = std::mem::take(&mut self.were_missing);
         known.retain(|_, names| !names.is_empty());
         let names = |path: Vec<u8>| {
@@ -270,7 +353,8 @@ impl Sources {
         let missing = self.found.iter().filter(|(_, found)| **found != Found::It);
         let missing: BTreeSet<Vec<u8>> = missing.map(|(path, _)| path.clone()).collect();
         let unread = self.unread.iter().cloned();
-        self.bounded(missing.into_iter().chain(unread).collect()).into_iter().map(names).collect()
+        let missing = self.bounded(missing.into_iter().chain(unread).collect());
+        in_record(missing.into_iter().map(names))
     }
 
     /// The same with directories instead of what is below them, until these are few: as long as
@@ -279,10 +363,8 @@ impl Sources {
         let depth = |path: &[u8]| path.iter().filter(|byte| **byte == b'/').count();
         loop {
             let all = paths.clone();
-            let above = |path: &Vec<u8>| {
-                all.iter().any(|other| other != path && is_at_or_below(path, other))
-            };
-            paths.retain(|path| !above(path));
+            let is_in_another = |path: &[u8]| at_and_above(path).skip(1).any(|at| all.contains(at));
+            paths.retain(|path| !is_in_another(path));
             let bytes: usize = paths.iter().map(Vec::len).sum();
             let may_rise = |path: &Vec<u8>| !self.found.contains_key(path);
             let deepest = paths.iter().filter(|path| may_rise(path)).map(|path| depth(path)).max();
@@ -303,6 +385,49 @@ impl Sources {
 fn is_at_or_below(path: &[u8], above: &[u8]) -> bool {
     let rest = path.strip_prefix(above);
     rest.is_some_and(|rest| rest.is_empty() || above == b"/" || rest[0] == b'/')
+}
+
+/// A path and the directories above it, the nearest first.
+fn at_and_above(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::successors(Some(path), |path| (*path != b"/").then(|| parent_of(path)))
+}
+
+/// As many as a snapshot has room for, and of each the names as long as there is room. That there are any
+/// never gets lost.
+fn in_record(missing: impl Iterator<Item = (Vec<u8>, Vec<Vec<u8>>)>) -> Missing {
+    let mut room = RECORD_BYTES_MAX;
+    let mut take = |bytes: usize| {
+        let fits = bytes <= room;
+        room -= if fits { bytes } else { 0 };
+        fits
+    };
+    let mut record = Missing::new();
+    for (path, names) in missing {
+        if !take(path.len()) && !record.is_empty() {
+            continue;
+        }
+        let has_room = take(names.iter().map(Vec::len).sum());
+        record.insert(path, if has_room { names } else { Vec::new() });
+    }
+    record
+}
+
+/// Whether file systems below a path come and go as programs run and media are put in: what is gone there
+/// is not missed, unless it is below a given path that is there too.
+fn comes_and_goes(path: &[u8]) -> bool {
+    const ABOVE: [&str; 10] = [
+        "/media",
+        "/run",
+        "/snap",
+        "/tmp",
+        "/var/lib/containerd",
+        "/var/lib/containers",
+        "/var/lib/docker",
+        "/var/lib/kubelet",
+        "/var/lib/snapd",
+        "/var/run",
+    ];
+    ABOVE.iter().any(|above| is_at_or_below(path, above.as_bytes()))
 }
 
 /// The directory that a path is in.
@@ -431,6 +556,78 @@ mod tests {
         found.something();
         assert_eq!(found.leave(2, || true), None);
         assert!(!missing(found).contains(&b"/a/x".to_vec()));
+    }
+
+    #[test]
+    fn a_file_that_was_read_ahead_is_of_its_own_directory() {
+        let mut found = sources(&["/b/x"]);
+        found.enter(b"/a", 1);
+        found.something();
+        assert_eq!(found.leave(1, || false), None);
+        found.enter(b"/b", 1);
+        found.enter_below(b"/b/x", 2);
+        found.lost(b"/a/file");
+        found.unread(b"/a/file", || true);
+        assert_eq!(found.leave(2, || true), Some(Left::Emptied(b"/b/x".to_vec(), EMPTIED)));
+        assert_eq!(found.leave(1, || true), None);
+        let mut found = sources(&[]);
+        found.enter(b"/a", 1);
+        found.something();
+        assert_eq!(found.leave(1, || false), None);
+        found.enter(b"/b", 1);
+        found.lost(b"/a/file");
+        assert_eq!(found.leave(1, || false), Some(Left::Emptied(b"/b".to_vec(), EMPTIED)));
+    }
+
+    #[test]
+    fn given_files_that_cannot_be_read_take_no_longer_the_more_there_are() {
+        let given: Vec<Vec<u8>> = (0..100_000).map(|n| format!("/a/{n}").into_bytes()).collect();
+        let mut found = Sources::new(&given, Missing::new());
+        for path in &given {
+            found.lost(path);
+            found.unread(path, || true);
+        }
+        let names = |_: &[u8]| vec![vec![b'n'; 255]; 8];
+        let missing = found.missing(names);
+        let bytes = |(path, names): (&Vec<u8>, &Vec<Vec<u8>>)| {
+            path.len() + names.iter().map(Vec::len).sum::<usize>()
+        };
+        assert!(missing.iter().map(bytes).sum::<usize>() <= RECORD_BYTES_MAX);
+        assert!(missing.len() > MISSING_MAX);
+        let mut again = Sources::new(&given, missing);
+        for path in &given {
+            again.lost(path);
+            again.unread(path, || false);
+        }
+    }
+
+    #[test]
+    fn a_directory_without_its_key_lacks_the_names_that_it_had() {
+        let names = |names: &[&str]| Some(names.iter().map(|it| it.as_bytes().to_vec()).collect());
+        let then = |path: &[u8]| match path {
+            b"/a" => names(&["home"]),
+            b"/a/home" => names(&["letters", "photos"]),
+            b"/a/always/Xk3" => names(&["Zw1"]),
+            _ => None,
+        };
+        let there = |path: &[u8]| matches!(path, b"/a/home" | b"/a/always/Xk3/Zw1");
+        let mut found = sources(&[]);
+        found.locked(b"/a/home/Bd7/Qq2");
+        found.locked(b"/a/always/Xk3/Zw1");
+        found.locked(b"/elsewhere/Bd7");
+        assert_eq!(found.without_key(then, there), [b"/a/home".to_vec()]);
+        found.enter(b"/a", 1);
+        found.something();
+        assert!(missing(found).contains(&b"/a/home".to_vec()));
+    }
+
+    #[test]
+    fn a_mount_that_comes_and_goes_is_missed_only_below_a_given_path_that_does() {
+        let given = |path: &str| Sources::new(&[path.as_bytes().to_vec()], Missing::new());
+        assert!(given("/").unmounted(b"/home/me"));
+        assert!(!given("/").unmounted(b"/run/user/1000"));
+        assert!(!given("/home").unmounted(b"/data"), "it is not given");
+        assert!(given("/media/me").unmounted(b"/media/me/disk"));
     }
 
     /// A walk through `/a`, in which there are these names, after it was missing or another directory.

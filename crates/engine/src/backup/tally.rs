@@ -90,6 +90,9 @@ impl<'r> Tally<'r> {
         if !matches!(error, SourceError::Vanished { .. }) {
             self.sources.unread(path.as_os_str().as_bytes(), was_there);
         }
+        if error.lacks_key() {
+            self.sources.locked(path.as_os_str().as_bytes());
+        }
     }
 
     /// A file was read whose length was not known before. If it was given, it is expected to have some.

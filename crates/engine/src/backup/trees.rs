@@ -348,8 +348,11 @@ impl<'r, 'w> Trees<'r, 'w> {
                     self.left_out();
                     return Ok(());
                 }
-                Reading::End { change } => {
+                Reading::End { change, is_short } => {
                     match change {
+                        Ok(None) if is_short => {
+                            tally.problem(&file.path, "it ended before the size that it has");
+                        }
                         Ok(None) => {}
                         Ok(Some(_)) => tally.problem(&file.path, "it changed while it was read"),
                         Err(error) => tally.problem(&file.path, &error.to_string()),

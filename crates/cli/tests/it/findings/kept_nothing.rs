@@ -213,6 +213,123 @@ fn a_mount_below_a_source_that_is_gone_costs_none_of_its_files() {
     }
 }
 
+/// The same, with the directory that it was mounted at gone too, as that of a ZFS without its key.
+#[test]
+fn a_mount_that_is_gone_with_its_directory_costs_none_of_its_files() {
+    if skipped("a mount", (!is_root()).then_some("only root mounts")) {
+        return;
+    }
+    let world = with_profile(NIGHT);
+    let [mount, other] = ["mount", "other"].map(|name| world.tree().join(name));
+    for directory in [&mount, &other] {
+        fs::create_dir(directory).unwrap();
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "none"]).arg(directory).status();
+        assert!(mounted.unwrap().success());
+        for number in 0..3 {
+            fs::write(directory.join(format!("of the mount {number}")), "content").unwrap();
+        }
+    }
+    let unmount = |directory: &Path| {
+        assert!(Command::new("umount").arg(directory).status().unwrap().success());
+        fs::remove_dir(directory).unwrap();
+    };
+    say(&world, "run").exits(0);
+    unmount(&mount);
+    for night in 1..=3 {
+        let run = say(&world, "run").exits(3).warns("what was mounted there at the last backup");
+        assert!(run.out.contains("left out: the backup is doubtful"), "{night}: {}", run.out);
+        assert_eq!(snapshots(&world), 1 + night);
+        // It is not what it was, and is not the mount either.
+        fs::write(world.tree().join(format!("new {night}")), "content").unwrap();
+    }
+    fs::create_dir(&mount).unwrap();
+    for number in 0..3 {
+        fs::write(mount.join(format!("of the mount {number}")), "content").unwrap();
+    }
+    say(&world, "run").exits(0);
+    assert_eq!(snapshots(&world), 1, "it is there again");
+    unmount(&other);
+    say(&world, "run").exits(3);
+    world.say("forget --accept latest").exits(0);
+    say(&world, "run").exits(0);
+    // One that is excluded is not missed, nor is a directory that is no mount.
+    fs::remove_dir_all(&mount).unwrap();
+    say(&world, "run").exits(0);
+}
+
+/// Locks and unlocks homes in an image of ext4, as `fscrypt` and `systemd-homed` do.
+const FSCRYPT: &str = r#"
+import fcntl, os, struct, sys
+verb, root, *homes = sys.argv[1:]
+fd = os.open(root, os.O_RDONLY)
+for number, home in enumerate(homes):
+    raw = bytes([number + 1]) * 64
+    key = bytearray(struct.pack('<II32sII32s', 2, 0, b'', 64, 0, b'') + raw)
+    fcntl.ioctl(fd, 0xC0506617, key)
+    name = bytes(key[8:24])
+    if verb == 'lock':
+        fcntl.ioctl(fd, 0xC0406618, bytearray(struct.pack('<II32sI20s', 2, 0, name, 0, b'')))
+    elif verb == 'make':
+        os.makedirs(home)
+        policy = struct.pack('<BBBBB3s16s', 2, 1, 4, 3, 0, b'', name)
+        at = os.open(home, os.O_RDONLY)
+        fcntl.ioctl(at, 0x800C6613, policy)
+        os.close(at)
+"#;
+
+/// A home that is encrypted by its file system is listed without its key, under other names.
+#[test]
+fn a_home_without_its_key_costs_none_of_its_files() {
+    if skipped("a mount", (!is_root()).then_some("only root mounts")) {
+        return;
+    }
+    let world = with_profile(NIGHT);
+    let (image, root) = (world.path("image"), world.tree().join("homes"));
+    fs::create_dir(&root).unwrap();
+    fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
+    let run = |program: &str, words: &[&std::ffi::OsStr]| {
+        let output = Command::new(program).args(words).output().unwrap();
+        assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    let words = |text: &'static str| text.split(' ').map(std::ffi::OsStr::new);
+    let make: Vec<_> = words("-q -t ext4 -O encrypt").chain([image.as_os_str()]).collect();
+    run("mke2fs", &make);
+    let mount: Vec<_> = words("-o loop").chain([image.as_os_str(), root.as_os_str()]).collect();
+    run("mount", &mount);
+    let [me, other] = ["me", "other"].map(|name| root.join(name));
+    let python = std::env::var("STRONGROOM_TEST_PYTHON").unwrap_or("python3".to_owned());
+    let fscrypt = |verb: &'static str, homes: &[&Path]| {
+        let mut words = ["-c", FSCRYPT, verb].map(std::ffi::OsStr::new).to_vec();
+        words.push(root.as_os_str());
+        words.extend(homes.iter().map(|home| home.as_os_str()));
+        run(&python, &words);
+    };
+    fscrypt("make", &[&me, &other]);
+    for home in [&me, &other] {
+        fs::create_dir_all(home.join("letters/old")).unwrap();
+        fs::write(home.join("letters/old/first"), "content").unwrap();
+        fs::write(home.join("diary"), "content").unwrap();
+    }
+    // One is never unlocked at night: that is said, and freezes nothing.
+    fscrypt("lock", &[&me, &other]);
+    fscrypt("unlock", &[&me]);
+    for _ in 0..2 {
+        say(&world, "run").exits(3).warns("Required key not available");
+        assert_eq!(snapshots(&world), 1);
+    }
+    fscrypt("lock", &[&me]);
+    for night in 1..=3 {
+        let said = ["its key is not there", "most of what was in it"][usize::from(night > 1)];
+        let run = say(&world, "run").exits(3).warns(said);
+        assert!(run.out.contains("left out: the backup is doubtful"), "{night}: {}", run.out);
+        assert_eq!(snapshots(&world), 1 + night);
+    }
+    fscrypt("unlock", &[&me]);
+    say(&world, "run").exits(3);
+    assert_eq!(snapshots(&world), 1, "it is there again");
+    run("umount", &[root.as_os_str()]);
+}
+
 /// A directory below a source that cannot be opened any more, and a file that cannot be read: nothing
 /// that was good goes, on any night, until they can be read again or the owner says so.
 #[test]
