@@ -10,7 +10,7 @@ use strongroom_base::{Clock, SystemClock, Timestamp};
 use strongroom_catalog::Metadata;
 
 use crate::error::SourceError;
-use crate::file_system::{FileSystem, ZeroSize};
+use crate::file_system::{FileSystem, ZeroSize, holes_are_true};
 use crate::inode;
 
 /// A regular file, open for reading.
@@ -28,8 +28,6 @@ pub struct SourceFile {
     has_unknown_size: bool,
     /// What its length is worth.
     zero_size: ZeroSize,
-    /// Its holes may be asked for.
-    holes_are_true: bool,
 }
 
 /// A run of bytes that is stored; between extents are holes, which read as zeros.
@@ -69,10 +67,7 @@ impl SourceFile {
     ) -> Self {
         let zero_size = file_system.zero_size;
         let has_unknown_size = stat.stx_size == 0 && zero_size == ZeroSize::Unknown;
-        let age = SystemClock.now().0.saturating_sub(inode::timestamp_of(stat.stx_ctime).0);
-        let settle = i64::try_from(file_system.holes_settle.as_nanos()).unwrap_or(i64::MAX);
-        let holes_are_true = settle == 0 || age > settle;
-        Self { fd, path, stat, metadata, position: 0, has_unknown_size, zero_size, holes_are_true }
+        Self { fd, path, stat, metadata, position: 0, has_unknown_size, zero_size }
     }
 
     /// What it was when it was opened, without extended attributes.
@@ -123,8 +118,15 @@ impl SourceFile {
     /// The extents in order. A file without holes is one extent, and is not searched.
     pub fn extents(&self) -> Extents<'_> {
         let has_holes = self.stat.stx_blocks.saturating_mul(512) < self.stat.stx_size;
-        let sparse = has_holes && self.holes_are_true;
+        let sparse = has_holes && holes_are_true(&self.fd, self.age());
         Extents { file: self, offset: 0, sparse }
+    }
+
+    /// How long ago its inode changed.
+    fn age(&self) -> Duration {
+        let changed = inode::timestamp_of(self.stat.stx_ctime);
+        let age = SystemClock.now().0.saturating_sub(changed.0);
+        Duration::from_nanos(u64::try_from(age).unwrap_or(0))
     }
 
     /// How it changed since it was opened; `None` for most files.
@@ -247,26 +249,4 @@ pub(crate) fn lease_break_time() -> Duration {
     let seconds = std::fs::read_to_string("/proc/sys/fs/lease-break-time");
     let seconds = seconds.ok().and_then(|seconds| seconds.trim().parse().ok());
     Duration::from_secs(seconds.unwrap_or(LEASE_BREAK_SECONDS)) + Duration::from_secs(2)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    #[test]
-    fn holes_that_are_reported_before_they_are_true_are_read() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        file.as_file().set_len(1 << 20).unwrap();
-        let extents = |holes_settle| {
-            let fd = OwnedFd::from(file.reopen().unwrap());
-            let stat = inode::stat_fd(&fd).unwrap();
-            let of = FileSystem { holes_settle, ..FileSystem::UNKNOWN };
-            let file = SourceFile::new(fd, PathBuf::from("file"), stat, Metadata::default(), of);
-            file.extents().collect::<Result<Vec<_>, _>>().unwrap()
-        };
-        assert_eq!(extents(Duration::ZERO), []);
-        assert_eq!(extents(Duration::from_secs(60)), [Extent { offset: 0, bytes: 1 << 20 }]);
-    }
 }

@@ -108,8 +108,6 @@ pub struct FileSystem {
     pub times_prove: bool,
     /// What it means that a file has 0 bytes.
     pub zero_size: ZeroSize,
-    /// How old a change must be before the holes of a file are true.
-    pub(crate) holes_settle: Duration,
 }
 
 /// What it means that the metadata of a regular file says 0 bytes.
@@ -132,8 +130,7 @@ pub enum ZeroSize {
 
 impl FileSystem {
     /// One that does not say what it is. Its times prove nothing.
-    pub(crate) const UNKNOWN: Self =
-        Self { times_prove: false, zero_size: ZeroSize::Empty, holes_settle: Duration::ZERO };
+    pub(crate) const UNKNOWN: Self = Self { times_prove: false, zero_size: ZeroSize::Empty };
 
     /// That of an open file or directory.
     pub fn of(file: impl AsFd) -> Self {
@@ -160,9 +157,7 @@ impl FileSystem {
             None if SIZES_UNKNOWN.contains(&number) => ZeroSize::Unknown,
             None => ZeroSize::Empty,
         };
-        let times_prove = !is_image && !IN_MEMORY.contains(&number);
-        let holes_settle = if number == HOLES_LATE { HOLES_SETTLE } else { Duration::ZERO };
-        Self { times_prove, zero_size, holes_settle }
+        Self { times_prove: !is_image && !IN_MEMORY.contains(&number), zero_size }
     }
 }
 
@@ -182,6 +177,12 @@ pub(crate) fn renumbers(file: impl AsFd) -> bool {
     rustix::fs::fstatfs(file).is_ok_and(|found| RENUMBERED.contains(&(found.f_type as u32)))
 }
 
+/// Whether the holes of an open file are where its file system says, if it changed this long ago.
+pub(crate) fn holes_are_true(file: impl AsFd, age: Duration) -> bool {
+    age > HOLES_SETTLE
+        || rustix::fs::fstatfs(file).is_ok_and(|found| found.f_type as u32 != HOLES_LATE)
+}
+
 /// The name of a file system whose files are made up by the kernel.
 pub(crate) fn made_up(number: u32) -> Option<&'static str> {
     MADE_UP.iter().find(|(known, _)| *known == number).map(|(_, name)| *name)
@@ -193,8 +194,7 @@ mod tests {
 
     #[test]
     fn the_type_says_what_metadata_proves() {
-        let holes_settle = Duration::ZERO;
-        let proves = |times_prove, zero_size| FileSystem { times_prove, zero_size, holes_settle };
+        let proves = |times_prove, zero_size| FileSystem { times_prove, zero_size };
         for (number, is_read_only, expected) in [
             (0xef53, false, proves(true, ZeroSize::Empty)),
             // A read-only ext4 may be one that is written to at other times.
@@ -208,11 +208,6 @@ mod tests {
             (0x0102_1994, false, proves(false, ZeroSize::Empty)),
             (0x8584_58f6, false, proves(false, ZeroSize::Empty)),
             (0x6573_5546, false, proves(true, ZeroSize::Unknown)),
-            (
-                0x2fc1_2fc1,
-                false,
-                FileSystem { holes_settle: HOLES_SETTLE, ..proves(true, ZeroSize::Empty) },
-            ),
             (0x9fa0, false, proves(true, ZeroSize::MadeUp { name: "proc", has_lengths: false })),
             (
                 0xde5e_81e4,
