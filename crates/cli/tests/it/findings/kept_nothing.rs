@@ -297,12 +297,11 @@ fn a_home_without_its_key_costs_none_of_its_files() {
     let mount: Vec<_> = words("-o loop").chain([image.as_os_str(), root.as_os_str()]).collect();
     run("mount", &mount);
     let [me, other] = ["me", "other"].map(|name| root.join(name));
-    let python = std::env::var("STRONGROOM_TEST_PYTHON").unwrap_or("python3".to_owned());
     let fscrypt = |verb: &'static str, homes: &[&Path]| {
         let mut words = ["-c", FSCRYPT, verb].map(std::ffi::OsStr::new).to_vec();
         words.push(root.as_os_str());
         words.extend(homes.iter().map(|home| home.as_os_str()));
-        run(&python, &words);
+        run("python3", &words);
     };
     fscrypt("make", &[&me, &other]);
     for home in [&me, &other] {
