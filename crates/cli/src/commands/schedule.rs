@@ -1,11 +1,13 @@
 //! `strongroom schedule`
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::json;
 use strongroom_base::units::duration_text;
 use strongroom_base::{Clock, Printable, Severity, SystemClock, Timestamp};
+use strongroom_source::InodeId;
 
 use crate::context::Context;
 use crate::dates;
@@ -67,10 +69,11 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     let command = profile::built(&manual::command());
     super::profile::check_one(&chosen.profiles, &chosen.name, &command)?;
     super::profile::check_night(&chosen.profiles, &chosen.name, &command)?;
-    let program = std::env::current_exe().map_err(|error| {
+    let running = std::env::current_exe().map_err(|error| {
         let message = format!("cannot find this program: {error}");
         CliError::new(Exit::Failed, message, "install it, and run it again")
     })?;
+    let program = program_as_called(&running).unwrap_or(running);
     let plan = Plan {
         profile: chosen.name.clone(),
         // It is read from another folder.
@@ -236,4 +239,17 @@ fn show(
         (None, Some(line)) => context.terminal.result(format!("cron: {line}"))?,
     }
     Ok(Exit::Done.into())
+}
+
+/// The path by which this program was called, links as they are: what a link leads to is another file after
+/// an update, and is often removed then. None if another program has that path.
+fn program_as_called(running: &Path) -> Option<PathBuf> {
+    let called = PathBuf::from(std::env::args_os().next()?);
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let mut paths: Vec<PathBuf> = match called.components().count() {
+        1 => std::env::split_paths(&folders).map(|folder| folder.join(&called)).collect(),
+        _ => vec![called],
+    };
+    paths.retain(|path| InodeId::of_path(path).ok() == InodeId::of_path(running).ok());
+    std::path::absolute(paths.first()?).ok()
 }

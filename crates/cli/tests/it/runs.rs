@@ -539,6 +539,24 @@ fn what_would_be_scheduled_can_be_seen() {
     say(&world, "schedule -n").exits(1).warns("has no step to run");
 }
 
+/// What a link leads to is another file after an update.
+#[test]
+fn the_program_is_scheduled_by_the_name_that_it_was_called_by() {
+    let world = with_profile(STEPS);
+    let link = world.path("strongroom of today");
+    std::os::unix::fs::symlink(crate::world::program(), &link).unwrap();
+    for in_path in [false, true] {
+        let called = if in_path { link.file_name().unwrap() } else { link.as_os_str() };
+        let mut command = Command::new(called);
+        command.args(["schedule", "-n", "--cron", "--system"]);
+        world.surround(&mut command);
+        command.env("PATH", world.folder.path());
+        command.env_remove("STRONGROOM_REPOSITORY").env_remove("STRONGROOM_PASSWORD");
+        let run = Run::of(command.output().unwrap()).exits(0);
+        assert!(run.out.contains(&*link.to_string_lossy()), "{}", run.out);
+    }
+}
+
 fn has_cron() -> bool {
     let names = fs::read_dir("/proc").unwrap().flatten();
     names
