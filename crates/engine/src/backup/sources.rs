@@ -415,7 +415,8 @@ fn in_record(missing: impl Iterator<Item = (Vec<u8>, Vec<Vec<u8>>)>) -> Missing 
 /// Whether file systems below a path come and go as programs run and media are put in: what is gone there
 /// is not missed, unless it is below a given path that is there too.
 fn comes_and_goes(path: &[u8]) -> bool {
-    const ABOVE: [&str; 10] = [
+    const ABOVE: [&str; 17] = [
+        "/dev",
         "/media",
         "/run",
         "/snap",
@@ -423,9 +424,15 @@ fn comes_and_goes(path: &[u8]) -> bool {
         "/var/lib/containerd",
         "/var/lib/containers",
         "/var/lib/docker",
+        "/var/lib/incus",
         "/var/lib/kubelet",
+        "/var/lib/lxc",
+        "/var/lib/lxd",
+        "/var/lib/machines",
+        "/var/lib/rancher",
         "/var/lib/snapd",
         "/var/run",
+        "/var/snap",
     ];
     ABOVE.iter().any(|above| is_at_or_below(path, above.as_bytes()))
 }
