@@ -7,11 +7,13 @@ mod resume;
 mod stored;
 
 use std::ffi::OsString;
+use std::fs::DirEntry;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use jiff::tz::TimeZone;
 use strongroom_access::{Nights, NightsOptions};
+use strongroom_base::SnapshotId;
 use strongroom_catalog::Snapshot;
 use strongroom_machine::Description;
 use strongroom_machine::boot::{
@@ -184,6 +186,7 @@ pub fn prepare(
     let (overlays, scratch) = match purpose.keep {
         Some(folder) => {
             make_folder(folder)?;
+            check_kept(folder, snapshot.id)?;
             (folder.to_owned(), None)
         }
         None => {
@@ -254,6 +257,26 @@ pub fn prepare(
     Ok(Prepared { machine, plan, emulated, memory, nights, server, _folders: folders })
 }
 
+/// Checks that what is kept in a folder is not all of other snapshots: `latest` may be another one than
+/// it was, and a machine that begins again looks as if what it wrote were lost. The names of overlays end
+/// with `@` and the snapshot.
+fn check_kept(folder: &Path, snapshot: SnapshotId) -> Result<(), CliError> {
+    let of_file = |entry: std::io::Result<DirEntry>| {
+        let name = entry.ok()?.file_name().into_string().ok()?;
+        name.rsplit_once('@')?.1.parse::<SnapshotId>().ok()
+    };
+    let found: Vec<SnapshotId> = std::fs::read_dir(folder)?.filter_map(of_file).collect();
+    let Some(other) = found.first().filter(|_| !found.contains(&snapshot)) else { return Ok(()) };
+    let message = format!(
+        "{} has what a machine of the snapshot {} wrote, and this one is of {}",
+        printable(folder),
+        other.short(),
+        snapshot.short()
+    );
+    let hint = "name that snapshot to go on with it, or give another folder for this one";
+    Err(CliError::new(Exit::Failed, message, hint))
+}
+
 /// Offers the disks of one snapshot, each under an overlay.
 fn offer(
     context: &Context,
@@ -308,4 +331,23 @@ fn cannot_start(error: BootError) -> CliError {
         _ => "`strongroom nbd` offers its disks to a QEMU that you start yourself",
     };
     CliError::new(Exit::Failed, error.to_string(), hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_with_what_other_machines_wrote_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let [mine, other] = [1, 2].map(|byte| SnapshotId([byte; 16]));
+        let check = || check_kept(folder.path(), mine).map_err(|error| error.to_string());
+        std::fs::write(folder.path().join("notes"), "").unwrap();
+        check().unwrap();
+        std::fs::write(folder.path().join(format!("vm1%2fsda@{other}")), "").unwrap();
+        let refused = check().unwrap_err();
+        assert!(refused.contains(&other.short()), "{refused}");
+        std::fs::write(folder.path().join(format!("vm1%2fsda@{mine}")), "").unwrap();
+        check().unwrap();
+    }
 }
