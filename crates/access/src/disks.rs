@@ -22,7 +22,9 @@ mod readers;
 mod sequence;
 
 use std::collections::HashMap;
+use std::fs::DirEntry;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -295,6 +297,18 @@ fn open_overlay(
     let base_id = *blake3::hash(exact.as_bytes()).as_bytes();
     let overlay = Overlay::open(&path, base, base_id).map_err(io::Error::other)?;
     Ok(Arc::new(overlay))
+}
+
+/// The snapshots of which a folder has overlays of a machine's disks.
+pub fn kept_overlays(folder: &Path, machine: &str) -> io::Result<Vec<SnapshotId>> {
+    let of_machine = host_name(&format!("{machine}/"));
+    let of_file = |entry: io::Result<DirEntry>| {
+        let name = entry.ok()?.file_name();
+        let disk = name.as_bytes().strip_prefix(&*of_machine)?;
+        let (_, snapshot) = std::str::from_utf8(disk).ok()?.rsplit_once('@')?;
+        snapshot.parse().ok()
+    };
+    Ok(std::fs::read_dir(folder)?.filter_map(of_file).collect())
 }
 
 fn profile_path(folder: &Path, name: &str) -> PathBuf {

@@ -9,5 +9,5 @@ mod chunks;
 pub mod disks;
 pub mod mount;
 
-pub use disks::{Night, NightDisk, Nights, NightsOptions};
+pub use disks::{Night, NightDisk, Nights, NightsOptions, kept_overlays};
 pub use mount::{MountError, MountHandle, MountOptions, Unmounter, mount};

@@ -7,12 +7,11 @@ mod resume;
 mod stored;
 
 use std::ffi::OsString;
-use std::fs::DirEntry;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use jiff::tz::TimeZone;
-use strongroom_access::{Nights, NightsOptions};
+use strongroom_access::{Nights, NightsOptions, kept_overlays};
 use strongroom_base::SnapshotId;
 use strongroom_catalog::Snapshot;
 use strongroom_machine::Description;
@@ -186,7 +185,6 @@ pub fn prepare(
     let (overlays, scratch) = match purpose.keep {
         Some(folder) => {
             make_folder(folder)?;
-            check_kept(folder, snapshot.id)?;
             (folder.to_owned(), None)
         }
         None => {
@@ -196,6 +194,7 @@ pub fn prepare(
     };
     let nights = offer(context, repository.clone(), snapshot, &overlays)?;
     let (machine, disks) = choose(&nights, snapshot.id, path)?;
+    purpose.keep.map_or(Ok(()), |folder| check_kept(folder, &machine, snapshot.id))?;
     let mut firmware = FirmwareFolder::create(run.path().join("firmware"))?;
     let description = describe(&repository, snapshot, &machine, &mut firmware)?;
     let description = match description {
@@ -257,19 +256,15 @@ pub fn prepare(
     Ok(Prepared { machine, plan, emulated, memory, nights, server, _folders: folders })
 }
 
-/// Checks that what is kept in a folder is not all of other snapshots: `latest` may be another one than
-/// it was, and a machine that begins again looks as if what it wrote were lost. The names of overlays end
-/// with `@` and the snapshot.
-fn check_kept(folder: &Path, snapshot: SnapshotId) -> Result<(), CliError> {
-    let of_file = |entry: std::io::Result<DirEntry>| {
-        let name = entry.ok()?.file_name().into_string().ok()?;
-        name.rsplit_once('@')?.1.parse::<SnapshotId>().ok()
-    };
-    let found: Vec<SnapshotId> = std::fs::read_dir(folder)?.filter_map(of_file).collect();
+/// Checks that what is kept of a machine in a folder is not all of other snapshots: `latest` may be another
+/// one than it was, and a machine that begins again looks as if what it wrote were lost.
+fn check_kept(folder: &Path, machine: &str, snapshot: SnapshotId) -> Result<(), CliError> {
+    let found = kept_overlays(folder, machine)?;
     let Some(other) = found.first().filter(|_| !found.contains(&snapshot)) else { return Ok(()) };
     let message = format!(
-        "{} has what a machine of the snapshot {} wrote, and this one is of {}",
+        "{} has what {} of the snapshot {} wrote, and this one is of {}",
         printable(folder),
+        printable_text(machine),
         other.short(),
         snapshot.short()
     );
@@ -338,16 +333,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_with_what_other_machines_wrote_is_refused() {
+    fn a_folder_with_what_the_machine_of_another_snapshot_wrote_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let [mine, other] = [1, 2].map(|byte| SnapshotId([byte; 16]));
-        let check = || check_kept(folder.path(), mine).map_err(|error| error.to_string());
-        std::fs::write(folder.path().join("notes"), "").unwrap();
+        let write = |machine: &str, snapshot: SnapshotId| {
+            let name = format!("{machine}%2Fsda@{snapshot}");
+            std::fs::write(folder.path().join(name), "").unwrap();
+        };
+        let check = || check_kept(folder.path(), "vm1", mine).map_err(|error| error.to_string());
+        write("vm10", other);
         check().unwrap();
-        std::fs::write(folder.path().join(format!("vm1%2fsda@{other}")), "").unwrap();
+        write("vm1", other);
         let refused = check().unwrap_err();
         assert!(refused.contains(&other.short()), "{refused}");
-        std::fs::write(folder.path().join(format!("vm1%2fsda@{mine}")), "").unwrap();
+        write("vm1", mine);
         check().unwrap();
     }
 }

@@ -11,6 +11,7 @@ mod expected;
 pub mod image;
 mod links;
 mod parent;
+mod parent_directory;
 mod paths;
 mod present;
 pub mod profile;
@@ -257,6 +258,9 @@ fn backup_in_session(
     let cutter = StreamCutter::of_files(repository)?;
     let mut tally = Tally::new(monitor, totals);
     tally.sources = Sources::new(&given, begun.expected.were_missing.clone());
+    if begun.expected.knows_accepted {
+        tally.sources.remember_unmounted();
+    }
     for LeftOut { path, why, .. } in &left_out {
         tally.problem(path, why);
     }
@@ -266,6 +270,7 @@ fn backup_in_session(
         trees: Trees::new(&reader, &mut writer, cancel),
         tally,
         path: PathBuf::new(),
+        source: &options.source,
         force: options.force,
         as_made: options.as_made.as_ref(),
         racy: parent.map(RacyTimes::of),
@@ -289,12 +294,11 @@ fn backup_in_session(
             let why = "it could not be read, as was reported";
             return Err(paths::nothing_of(Path::new(OsStr::from_bytes(path)), why));
         }
-        let names_then = |path: &[u8]| parent.and_then(|it| some_names(it, path, &reader));
-        let exists = |path: &[u8]| Path::new(OsStr::from_bytes(path)).symlink_metadata().is_ok();
-        for path in tally.sources.without_key(names_then, exists) {
+        let names_of = |path: &[u8]| parent.and_then(|it| some_names(it, path, &reader));
+        for path in tally.sources.without_key(|path| names_of(path).is_some()) {
             tally.problem(Path::new(OsStr::from_bytes(&path)), WITHOUT_KEY);
         }
-        let names_of = |path: &[u8]| names_then(path).unwrap_or_default();
+        let names_of = |path: &[u8]| names_of(path).unwrap_or_default();
         begun.missing = tally.sources.missing(names_of);
     }
     let needs = writer.needs();

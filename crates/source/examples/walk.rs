@@ -17,7 +17,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut source = TreeSource::open(&paths, &SourceOptions::default())?;
     let (mut bytes, mut xattrs) = (0, 0);
     for event in source.by_ref() {
-        let (WalkEvent::EnterDirectory { entry } | WalkEvent::Leaf { entry, .. }) = &event else {
+        let (WalkEvent::EnterDirectory { entry, .. } | WalkEvent::Leaf { entry, .. }) = &event
+        else {
             continue;
         };
         if let WalkEvent::Leaf { .. } = &event {

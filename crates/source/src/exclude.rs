@@ -28,6 +28,13 @@ impl Patterns {
     }
 }
 
+impl SourceOptions {
+    /// Whether a pattern excludes a path, without those above it. An invalid pattern excludes nothing.
+    pub fn excludes(&self, path: &Path, is_directory: bool) -> bool {
+        Patterns::new(self).is_ok_and(|patterns| patterns.exclude(path, is_directory))
+    }
+}
+
 /// Each pattern was valid by itself.
 fn unlikely(error: ignore::Error) -> SourceError {
     let reason = error.to_string();

@@ -14,6 +14,7 @@
 //! prove as much as a kernel's, here as in other backup programs.
 
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::fs::StatVfsMountFlags;
@@ -58,11 +59,11 @@ const SIZES_UNKNOWN: [u32; 2] = [
     0x0102_1997, // 9P
 ];
 
-/// ZFS before 2.1.14 and 2.2.2 may report a hole where data was written that is not on disk yet
-/// (openzfs/zfs issue 15526); what is older than [`HOLES_SETTLE`] is.
-const HOLES_LATE: u32 = 0x2fc1_2fc1;
+const AUTOFS: u32 = 0x0187;
+
+const ZFS: u32 = 0x2fc1_2fc1;
 /// ZFS writes what has changed within five seconds, and within a few times as many under load.
-const HOLES_SETTLE: Duration = Duration::from_secs(60);
+const ZFS_SETTLES: Duration = Duration::from_secs(60);
 
 /// A file may get another inode number once the kernel has forgotten it: the driver counts, or the
 /// program that answers does.
@@ -177,10 +178,26 @@ pub(crate) fn renumbers(file: impl AsFd) -> bool {
     rustix::fs::fstatfs(file).is_ok_and(|found| RENUMBERED.contains(&(found.f_type as u32)))
 }
 
-/// Whether the holes of an open file are where its file system says, if it changed this long ago.
+/// Whether an automount daemon mounts what is wanted in a directory, and takes it away when it is not.
+pub fn is_automount(directory: &Path) -> bool {
+    rustix::fs::statfs(directory).is_ok_and(|found| found.f_type as u32 == AUTOFS)
+}
+
+/// Whether the holes of an open file are where its file system says, if it changed this long ago. ZFS
+/// before 2.1.14 and 2.2.2 may report one where data was written that is not on disk yet (issue 15526 of
+/// OpenZFS).
 pub(crate) fn holes_are_true(file: impl AsFd, age: Duration) -> bool {
-    age > HOLES_SETTLE
-        || rustix::fs::fstatfs(file).is_ok_and(|found| found.f_type as u32 != HOLES_LATE)
+    let is_zfs = || rustix::fs::fstatfs(file).map_or(true, |found| found.f_type as u32 == ZFS);
+    let version = || std::fs::read_to_string("/sys/module/zfs/version").unwrap_or_default();
+    age > ZFS_SETTLES || !is_zfs() || knows_holes(&version())
+}
+
+/// Whether a version of OpenZFS knows of data that is not on disk yet.
+fn knows_holes(version: &str) -> bool {
+    let mut numbers = version.split(|byte: char| !byte.is_ascii_digit()).map(str::parse::<u32>);
+    let mut next = || numbers.next().and_then(Result::ok).unwrap_or(0);
+    let version = [next(), next(), next()];
+    version >= [2, 2, 2] || (version[..2] == [2, 1] && version[2] >= 14)
 }
 
 /// The name of a file system whose files are made up by the kernel.
@@ -216,6 +233,16 @@ mod tests {
             ),
         ] {
             assert_eq!(FileSystem::of_type(number, is_read_only), expected, "{number:x}");
+        }
+    }
+
+    #[test]
+    fn versions_of_zfs_know_holes_from_a_mend_on() {
+        for known in ["2.1.14-1", "2.2.2", "2.2.10-rc1", "2.3.0", "3.0"] {
+            assert!(knows_holes(known), "{known}");
+        }
+        for unknown in ["2.1.11-1+deb12u1", "2.0.7", "2.2.1", "2.2.0-rc4", "0.8.6", "", "x"] {
+            assert!(!knows_holes(unknown), "{unknown}");
         }
     }
 

@@ -28,7 +28,7 @@ pub use accounts::Accounts;
 pub use device::seeks;
 pub use error::SourceError;
 pub use file::{Extent, Extents, FileChange, SourceFile};
-pub use file_system::{FileSystem, ZeroSize};
+pub use file_system::{FileSystem, ZeroSize, is_automount};
 pub use filter::{FilterOptions, PathFilter, Verdict};
 pub use foreign::{Correction, Corrections, ForeignRoot};
 pub use inode::InodeId;

@@ -439,7 +439,8 @@ impl TreeSource {
             follow: node.is_some_and(|node| self.plan.node(node).follow),
             pending,
         });
-        WalkEvent::EnterDirectory { entry: EntryHandle::of(place, InodeFacts::of(stat)) }
+        let entry = EntryHandle::of(place, InodeFacts::of(stat));
+        WalkEvent::EnterDirectory { entry, is_listed: whole }
     }
 
     /// Enters a directory whose content is left out; it is not kept open.
@@ -490,7 +491,7 @@ impl TreeSource {
             follow: false,
             pending: [event].into(),
         });
-        WalkEvent::EnterDirectory { entry }
+        WalkEvent::EnterDirectory { entry, is_listed: false }
     }
 
     /// The directory whose path is the first `path_bytes` bytes of the walk's path.

@@ -40,6 +40,8 @@ fn what_a_client_writes_is_kept_beside_the_night() {
     let mut stored = Vec::new();
     world.nights(|_| {}).open("vm1/vda").unwrap().append(range, &mut stored).unwrap();
     assert!(stored == bytes_of(&disk), "the night is as it was");
+    let kept = |machine| strongroom_access::kept_overlays(&folder, machine).unwrap();
+    assert_eq!((kept("vm1"), kept("vm")), (vec![snapshot.id], vec![]));
     // A second process does not write to the same overlay.
     let other = world.nights(|options| options.overlays = Some(folder.clone()));
     assert!(other.open("vm1/vda").is_err());

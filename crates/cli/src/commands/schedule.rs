@@ -250,6 +250,7 @@ fn program_as_called(running: &Path) -> Option<PathBuf> {
         1 => std::env::split_paths(&folders).map(|folder| folder.join(&called)).collect(),
         _ => vec![called],
     };
-    paths.retain(|path| InodeId::of_path(path).ok() == InodeId::of_path(running).ok());
+    let running = InodeId::of_path(running).ok()?;
+    paths.retain(|path| InodeId::of_path(path).is_ok_and(|found| found == running));
     std::path::absolute(paths.first()?).ok()
 }

@@ -14,6 +14,8 @@ pub struct Expected {
     /// Paths of which the parent has nothing although something was expected then, and names that were
     /// in them.
     pub were_missing: BTreeMap<Vec<u8>, Vec<Vec<u8>>>,
+    /// What the owner has accepted is known, and not among these.
+    pub knows_accepted: bool,
 }
 
 impl Expected {
@@ -29,7 +31,7 @@ impl Expected {
         }
         let lacking = parent.filter(|parent| known.lacking.contains(&parent.id));
         let were_missing = lacking.map(|parent| parent.missing.clone()).unwrap_or_default();
-        Self { usual: known.usual, were_missing }
+        Self { usual: known.usual, were_missing, knows_accepted: is_owner }
     }
 
     /// What is wrong with a backup that has far less than usual.

@@ -1,17 +1,16 @@
 //! The earlier snapshots: from which of them a backup takes unchanged files over, and which
 //! sequence its own snapshot gets.
 
-use std::cmp::Ordering;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::path::Path;
 
 use strongroom_arena::{CacheLimits, ListedArenas};
 use strongroom_base::{Monitor, Problem, Severity, SnapshotId, Timestamp};
-use strongroom_catalog::{EntryKind, Metadata, Recipe, Snapshot, TreeReader};
+use strongroom_catalog::Snapshot;
 use strongroom_repository::objects::SNAPSHOTS_FOLDER;
 use strongroom_repository::{
-    ChunkReader, Collections, ListedSnapshots, OwnRecord, Repository, RepositoryError,
-    SealedSnapshot, list_known_snapshots, list_sealed,
+    Collections, ListedSnapshots, OwnRecord, Repository, RepositoryError, SealedSnapshot,
+    list_known_snapshots, list_sealed,
 };
 
 use super::BackupOptions;
@@ -218,102 +217,4 @@ fn say_foreign(parent: &Snapshot, own: &str, monitor: &dyn Monitor) {
          file is read. What is stored already is not stored again"
     );
     monitor.problem(Problem { severity: Severity::Note, path: None, message: &message });
-}
-
-/// The parent's counterpart of a directory, read along with the walk.
-pub struct ParentDirectory<'r> {
-    entries: Option<TreeReader<'r, ChunkReader>>,
-    /// The current entry comes after all that were asked for.
-    is_ahead: bool,
-    /// Its path.
-    pub path: Vec<u8>,
-    /// On which device it was then, and is now; none if it was not there.
-    pub devices: Option<[u64; 2]>,
-    /// Names of mounts that were gone already when the parent was made, and that are not found again.
-    pub unmounted: BTreeSet<Vec<u8>>,
-    /// All that is in the directory is listed.
-    pub is_listed: bool,
-}
-
-impl<'r> ParentDirectory<'r> {
-    /// The directory of this tree; empty if there is none.
-    pub fn new(tree: Option<&Recipe>, reader: &'r ChunkReader) -> Self {
-        let entries = tree.map(|tree| TreeReader::new(tree, reader));
-        let (path, unmounted) = (Vec::new(), BTreeSet::new());
-        Self { entries, is_ahead: false, path, devices: None, unmounted, is_listed: true }
-    }
-
-    /// The tree, at the entry of a name that comes after all asked for before. A tree that cannot
-    /// be read counts as missing: its files are read again, and that heals it.
-    pub fn find(
-        &mut self,
-        name: &[u8],
-        monitor: &dyn Monitor,
-    ) -> Option<&TreeReader<'r, ChunkReader>> {
-        self.unmounted.remove(name);
-        loop {
-            if !self.is_ahead && !self.advance(monitor) {
-                return None;
-            }
-            let order = self.entries.as_ref()?.entry().name.as_slice().cmp(name);
-            self.is_ahead = order == Ordering::Greater;
-            match order {
-                Ordering::Less => self.pass(),
-                Ordering::Equal => return self.entries.as_ref(),
-                Ordering::Greater => return None,
-            }
-        }
-    }
-
-    /// The names of mounts that were there, or were gone already, and that were not asked for: none is
-    /// there any more, nor its directory.
-    pub fn into_unmounted(mut self, monitor: &dyn Monitor) -> BTreeSet<Vec<u8>> {
-        if !self.is_listed {
-            return BTreeSet::new();
-        }
-        while self.is_ahead || self.advance(monitor) {
-            self.is_ahead = false;
-            self.pass();
-        }
-        self.unmounted
-    }
-
-    /// The current entry is not there any more.
-    fn pass(&mut self) {
-        let (Some(entries), Some([device, _])) = (&self.entries, self.devices) else { return };
-        let entry = entries.entry();
-        let had_files =
-            matches!(&entry.kind, EntryKind::Directory { tree, .. } if tree.stream_bytes() > 0);
-        match had_files && is_mount(&entry.metadata, device) {
-            true => self.unmounted.insert(entry.name.clone()),
-            false => self.unmounted.remove(&entry.name),
-        };
-    }
-
-    /// Whether there is any entry, or any that comes after those that were asked for.
-    pub fn has_entries(&mut self, monitor: &dyn Monitor) -> bool {
-        self.is_ahead = self.is_ahead || self.advance(monitor);
-        self.is_ahead
-    }
-
-    fn advance(&mut self, monitor: &dyn Monitor) -> bool {
-        let Some(entries) = &mut self.entries else { return false };
-        let advanced = entries.advance().unwrap_or_else(|error| {
-            monitor.detail(&format!("the parent's tree cannot be read: {error}"));
-            false
-        });
-        if !advanced {
-            self.entries = None;
-        }
-        advanced
-    }
-}
-
-/// Whether a directory was a mount, by the device of the directory that it was in. A subvolume of Btrfs
-/// has a device of its own as well, and is removed like a directory.
-fn is_mount(metadata: &Metadata, above: u64) -> bool {
-    /// The inode of the first directory of every subvolume.
-    const SUBVOLUME: u64 = 256;
-    let is_without_disk = rustix::fs::major(metadata.device) == 0;
-    metadata.device != above && !(is_without_disk && metadata.inode == SUBVOLUME)
 }

@@ -16,11 +16,13 @@ use strongroom_base::{Cancel, Monitor};
 use strongroom_catalog::tree::find_entry;
 use strongroom_catalog::{Entry, EntryKind, Metadata, Recipe, Snapshot, TreeReader};
 use strongroom_repository::ChunkReader;
-use strongroom_source::{EntryHandle, InodeId, LeafKind, WalkEvent, ZeroSize};
+use strongroom_source::{
+    EntryHandle, InodeId, LeafKind, SourceOptions, WalkEvent, ZeroSize, is_automount,
+};
 
 use super::as_made::AsMade;
 use super::links::Joined;
-use super::parent::ParentDirectory;
+use super::parent_directory::{Gone, ParentDirectory};
 use super::present::is_whole;
 use super::racy::RacyTimes;
 use super::readers::{AHEAD_FILES, Readers};
@@ -49,6 +51,8 @@ pub struct Run<'r, 'w> {
     pub tally: Tally<'r>,
     /// The path of the current leaf.
     pub path: PathBuf,
+    /// What is left out.
+    pub source: &'r SourceOptions,
     /// Read every file, even if the parent has it.
     pub force: bool,
     /// What another program says of the tree, if it is taken over from one.
@@ -97,9 +101,9 @@ impl<'r> Run<'r, '_> {
                 break;
             }
             match event {
-                WalkEvent::EnterDirectory { entry } => {
+                WalkEvent::EnterDirectory { entry, is_listed } => {
                     let root = parent.map(|parent| &parent.root);
-                    let step = self.enter(&entry, &mut parents, root);
+                    let step = self.enter(&entry, is_listed, &mut parents, root);
                     self.queue.push(step);
                 }
                 WalkEvent::LeaveDirectory => {
@@ -145,6 +149,7 @@ impl<'r> Run<'r, '_> {
     fn enter(
         &mut self,
         entry: &EntryHandle,
+        is_listed: bool,
         parents: &mut Vec<ParentDirectory<'r>>,
         root: Option<&Recipe>,
     ) -> Step {
@@ -199,10 +204,14 @@ impl<'r> Run<'r, '_> {
             let path = self.path.as_os_str().as_bytes();
             self.tally.sources.doubt(path, parents.len(), names);
         }
-        let mut directory = ParentDirectory::new(tree, self.reader);
-        directory.devices = devices.or_else(|| root.map(|_| [metadata.device; 2]));
-        directory.path = self.path.as_os_str().as_bytes().to_vec();
-        directory.unmounted = self.tally.sources.were_missing_in(&directory.path);
+        if let (Some(above), Some(devices)) = (parents.last_mut(), devices) {
+            above.learn_device(devices);
+        }
+        let path = self.path.as_os_str().as_bytes().to_vec();
+        let devices = devices.or_else(|| root.map(|_| [metadata.device; 2]));
+        let missing = self.tally.sources.unmounted_in(&path);
+        let mut directory = ParentDirectory::new(tree, self.reader).here(path, devices);
+        (directory.is_listed, directory.missing) = (is_listed, missing);
         parents.push(directory);
         Step::Enter { name, metadata: Box::new(metadata), before }
     }
@@ -234,15 +243,33 @@ impl<'r> Run<'r, '_> {
             }
             None => {}
         }
-        let above = before.path.clone();
-        if self.as_made.is_none() && self.tally.sources.has_given(&above) {
-            for name in before.into_unmounted(monitor) {
-                let path = [above.strip_suffix(b"/").unwrap_or(&above), b"/", &name].concat();
-                if self.tally.sources.unmounted(&path) {
-                    self.tally.problem(Path::new(OsStr::from_bytes(&path)), UNMOUNTED);
-                }
+        let path = std::mem::take(&mut before.path);
+        if self.as_made.is_none() && self.tally.sources.has_given(&path) {
+            self.note_gone(&path, before.into_gone(monitor));
+        }
+    }
+
+    /// Notes what was in a directory and is not there any more.
+    fn note_gone(&mut self, directory: &[u8], gone: Gone) {
+        let sources = &mut self.tally.sources;
+        if gone.is_most {
+            sources.turned(directory);
+        }
+        for (name, had_entries) in gone.mounts {
+            let above = directory.strip_suffix(b"/").unwrap_or(directory);
+            let path = [above, b"/", &name].concat();
+            let is_missed = had_entries || self.tally.sources.was_missing(&path);
+            if is_missed && self.is_wanted(&path) && self.tally.sources.unmounted(&path) {
+                self.tally.problem(Path::new(OsStr::from_bytes(&path)), UNMOUNTED);
             }
         }
+    }
+
+    /// Whether a mount at a path that is gone would be stored.
+    fn is_wanted(&self, path: &[u8]) -> bool {
+        let path = Path::new(OsStr::from_bytes(path));
+        let by_automount = path.parent().is_some_and(is_automount);
+        !self.source.one_file_system && !self.source.excludes(path, true) && !by_automount
     }
 
     /// Notes a given path that is no directory. Reports one that is empty and was not before, and one

@@ -51,6 +51,8 @@ const MISSING_MAX: usize = 64;
 const MISSING_BYTES_MAX: usize = 16 << 10;
 /// At most this many are remembered during the walk.
 const UNREAD_MAX: usize = 64 * MISSING_MAX;
+/// At most this many directories are remembered of which most names are gone.
+const TURNED_MAX: usize = 1 << 16;
 /// At most this many bytes of paths and names are recorded: beside its paths, a snapshot has room for them.
 const RECORD_BYTES_MAX: usize = 512 << 10;
 
@@ -70,6 +72,10 @@ pub struct Sources {
     unread_max: usize,
     /// Directories at and below the given ones in which there are encrypted names, and no key to them.
     locked: BTreeSet<Vec<u8>>,
+    /// Directories at and below the given ones of which most names are gone.
+    turned: BTreeSet<Vec<u8>>,
+    /// By directory, the names of what was mounted and is gone since before the parent.
+    unmounted: BTreeMap<Vec<u8>, BTreeSet<Vec<u8>>>,
     /// Directories below given ones that the parent lacks, which the walk is in, with their depths: so
     /// far they are empty.
     empty_again: Vec<(Vec<u8>, usize)>,
@@ -232,21 +238,31 @@ impl Sources {
         at_and_above(path).any(|path| self.found.contains_key(path))
     }
 
-    /// The names in a directory that the parent lacks and that something was in.
-    pub fn were_missing_in(&self, path: &[u8]) -> BTreeSet<Vec<u8>> {
-        let name = |missing: &Vec<u8>| match parent_of(missing) == path && missing != b"/" {
-            true => missing.rsplit(|byte| *byte == b'/').next().map(<[u8]>::to_vec),
-            false => None,
-        };
+    /// What was mounted and is gone with its directory is missing until the owner accepts it, and not once
+    /// alone: for those who hear of that.
+    pub fn remember_unmounted(&mut self) {
         let had_names = self.were_missing.iter().filter(|(_, names)| !names.is_empty());
-        had_names.filter_map(|(missing, _)| name(missing)).collect()
+        for (path, _) in had_names {
+            let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+            self.unmounted.entry(parent_of(path).to_vec()).or_default().insert(name.to_vec());
+        }
+    }
+
+    /// The names in a directory of what was mounted and is gone since before the parent.
+    pub fn unmounted_in(&self, directory: &[u8]) -> BTreeSet<Vec<u8>> {
+        self.unmounted.get(directory).cloned().unwrap_or_default()
+    }
+
+    /// Whether the parent lacks something at a path.
+    pub fn was_missing(&self, path: &[u8]) -> bool {
+        self.were_missing.contains_key(path)
     }
 
     /// What was mounted at a path at or below a given one is gone, and the path with it. Returns whether
     /// that is to be said.
     pub fn unmounted(&mut self, path: &[u8]) -> bool {
         let given = at_and_above(path).find(|path| self.found.contains_key(*path));
-        let is_expected = given.is_some_and(|given| comes_and_goes(given) || !comes_and_goes(path));
+        let is_expected = given.is_some_and(|given| !comes_and_goes(path, given));
         if is_expected {
             self.note_unread(path.to_vec());
         }
@@ -261,27 +277,26 @@ impl Sources {
         }
     }
 
-    /// The directories without a key that had other names when they were stored, by what `names_of` knows
-    /// of that time: none of what is no directory then. Those are missing.
-    pub fn without_key(
-        &mut self,
-        names_of: impl Fn(&[u8]) -> Option<Vec<Vec<u8>>>,
-        exists: impl Fn(&[u8]) -> bool,
-    ) -> Vec<Vec<u8>> {
-        let mut known = BTreeSet::new();
-        for locked in std::mem::take(&mut self.locked) {
-            let given = at_and_above(&locked).take_while(|path| self.has_given(path));
-            let of_then = given.filter_map(|path| Some((path, names_of(path)?))).next();
-            let Some((path, names)) = of_then else { continue };
-            let is_there = |name: &&Vec<u8>| exists(&[path, b"/", name].concat());
-            if 2 * names.iter().filter(is_there).count() < names.len() {
-                known.insert(path.to_vec());
-            }
+    /// The walk found fewer names in a directory than are gone since the parent.
+    pub fn turned(&mut self, directory: &[u8]) {
+        if self.turned.len() < TURNED_MAX {
+            self.turned.insert(directory.to_vec());
         }
-        let is_new = |path: &Vec<u8>| !self.unread.contains(path);
-        let new: Vec<Vec<u8>> = known.into_iter().filter(is_new).collect();
+    }
+
+    /// The directories without a key that had other names when they were stored: those are missing.
+    /// `was_there` knows which directories the parent has.
+    pub fn without_key(&mut self, was_there: impl Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
+        let (mut known, mut new) = (BTreeMap::new(), BTreeSet::new());
+        for locked in std::mem::take(&mut self.locked) {
+            let mut given = at_and_above(&locked).take_while(|path| self.has_given(path));
+            let of_then =
+                given.find(|path| *known.entry(path.to_vec()).or_insert_with(|| was_there(path)));
+            new.extend(of_then.filter(|path| self.turned.contains(*path)).map(<[u8]>::to_vec));
+        }
+        new.retain(|path| !self.unread.contains(path));
         new.iter().for_each(|path| self.note_unread(path.clone()));
-        new
+        new.into_iter().collect()
     }
 
     /// Something at a path is not stored, and that was reported.
@@ -412,29 +427,40 @@ fn in_record(missing: impl Iterator<Item = (Vec<u8>, Vec<Vec<u8>>)>) -> Missing 
     record
 }
 
-/// Whether file systems below a path come and go as programs run and media are put in: what is gone there
-/// is not missed, unless it is below a given path that is there too.
-fn comes_and_goes(path: &[u8]) -> bool {
-    const ABOVE: [&str; 17] = [
-        "/dev",
-        "/media",
-        "/run",
-        "/snap",
-        "/tmp",
-        "/var/lib/containerd",
-        "/var/lib/containers",
-        "/var/lib/docker",
-        "/var/lib/incus",
-        "/var/lib/kubelet",
-        "/var/lib/lxc",
-        "/var/lib/lxd",
-        "/var/lib/machines",
-        "/var/lib/rancher",
-        "/var/lib/snapd",
-        "/var/run",
-        "/var/snap",
+/// Whether what is mounted at a path below a given one comes and goes as programs run and media are put
+/// in: what is gone there is not missed.
+fn comes_and_goes(path: &[u8], given: &[u8]) -> bool {
+    /// Unless the given path is in them.
+    const BY_PEOPLE: [&[u8]; 4] = [b"/media", b"/run/media", b"/tmp", b"/var/tmp"];
+    const BY_PROGRAMS: [&[u8]; 16] = [
+        b"/dev",
+        b"/run",
+        b"/snap",
+        b"/var/lib/containerd",
+        b"/var/lib/containers",
+        b"/var/lib/docker",
+        b"/var/lib/incus",
+        b"/var/lib/k0s",
+        b"/var/lib/kubelet",
+        b"/var/lib/lxc",
+        b"/var/lib/lxd",
+        b"/var/lib/machines",
+        b"/var/lib/rancher",
+        b"/var/lib/snapd",
+        b"/var/run",
+        b"/var/snap",
     ];
-    ABOVE.iter().any(|above| is_at_or_below(path, above.as_bytes()))
+    let is_in = |path: &[u8], directories: &[&[u8]]| {
+        directories.iter().any(|directory| is_at_or_below(path, directory))
+    };
+    if is_in(path, &BY_PEOPLE) {
+        return !is_in(given, &BY_PEOPLE);
+    }
+    let mut names = path.rsplit(|byte| *byte == b'/');
+    let is_of_container = names.next() == Some(b"merged");
+    // Old states of a file system, by its own name for them.
+    let is_old = names.any(|name| [&b".zfs"[..], b".snapshot", b".snapshots"].contains(&name));
+    is_of_container || is_old || is_in(path, &BY_PROGRAMS)
 }
 
 /// The directory that a path is in.
@@ -609,20 +635,16 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_without_its_key_lacks_the_names_that_it_had() {
-        let names = |names: &[&str]| Some(names.iter().map(|it| it.as_bytes().to_vec()).collect());
-        let then = |path: &[u8]| match path {
-            b"/a" => names(&["home"]),
-            b"/a/home" => names(&["letters", "photos"]),
-            b"/a/always/Xk3" => names(&["Zw1"]),
-            _ => None,
-        };
-        let there = |path: &[u8]| matches!(path, b"/a/home" | b"/a/always/Xk3/Zw1");
+    fn a_directory_without_its_key_is_missing_if_most_of_its_names_are_gone() {
+        let then = |path: &[u8]| [&b"/a"[..], b"/a/home", b"/a/always/Xk3"].contains(&path);
         let mut found = sources(&[]);
+        found.turned(b"/a/home");
+        found.turned(b"/a/other");
+        found.turned(b"/a");
         found.locked(b"/a/home/Bd7/Qq2");
         found.locked(b"/a/always/Xk3/Zw1");
         found.locked(b"/elsewhere/Bd7");
-        assert_eq!(found.without_key(then, there), [b"/a/home".to_vec()]);
+        assert_eq!(found.without_key(then), [b"/a/home".to_vec()]);
         found.enter(b"/a", 1);
         found.something();
         assert!(missing(found).contains(&b"/a/home".to_vec()));
@@ -635,6 +657,10 @@ mod tests {
         assert!(!given("/").unmounted(b"/run/user/1000"));
         assert!(!given("/home").unmounted(b"/data"), "it is not given");
         assert!(given("/media/me").unmounted(b"/media/me/disk"));
+        assert!(!given("/media/me").unmounted(b"/run/user/1000"), "that is not given");
+        assert!(!given("/var/lib/docker").unmounted(b"/var/lib/docker/overlay2/1/merged"));
+        assert!(!given("/data").unmounted(b"/data/docker/overlay2/1/merged"));
+        assert!(!given("/tank").unmounted(b"/tank/.zfs/snapshot/daily"));
     }
 
     /// A walk through `/a`, in which there are these names, after it was missing or another directory.

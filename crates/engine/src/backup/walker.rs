@@ -145,7 +145,7 @@ mod tests {
 
     fn texts(events: impl Iterator<Item = WalkEvent>) -> Vec<String> {
         let text = |event| match event {
-            WalkEvent::EnterDirectory { entry } => format!("{}/", entry.path().display()),
+            WalkEvent::EnterDirectory { entry, .. } => format!("{}/", entry.path().display()),
             WalkEvent::Leaf { entry, .. } => entry.path().display().to_string(),
             WalkEvent::LeaveDirectory => "^".to_owned(),
             other => panic!("{other:?}"),

@@ -290,7 +290,7 @@ impl DirectorySide {
 /// The entry of an event, and its handle.
 fn entry(event: WalkEvent) -> Option<(Named, EntryHandle)> {
     let (entry, kind) = match event {
-        WalkEvent::EnterDirectory { entry } => (entry, NodeKind::Directory),
+        WalkEvent::EnterDirectory { entry, .. } => (entry, NodeKind::Directory),
         WalkEvent::Leaf { entry, kind } => {
             let kind = match kind {
                 LeafKind::File => NodeKind::File,

@@ -15,6 +15,9 @@ pub enum WalkEvent {
     EnterDirectory {
         /// The directory; that of `/` has an empty name.
         entry: EntryHandle,
+        /// Everything in it is listed and follows, or an event says why not: a directory above a given
+        /// path is entered for that alone.
+        is_listed: bool,
     },
     /// The directory entered last, and not yet left, ends.
     LeaveDirectory,

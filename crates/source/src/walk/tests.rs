@@ -16,7 +16,7 @@ pub(super) fn walked(source: &mut TreeSource, root: &Path) -> String {
         let inside = from_root(source.path());
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         words.extend(match &event {
-            WalkEvent::EnterDirectory { entry } => inside.map(|_| {
+            WalkEvent::EnterDirectory { entry, .. } => inside.map(|_| {
                 assert_eq!(entry.path(), source.path());
                 format!("{}/", text(entry.name()))
             }),

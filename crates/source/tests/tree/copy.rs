@@ -60,7 +60,7 @@ struct Copier<'a> {
 impl Copier<'_> {
     fn take(&mut self, source: &TreeSource, event: WalkEvent) {
         match event {
-            WalkEvent::EnterDirectory { entry } => {
+            WalkEvent::EnterDirectory { entry, .. } => {
                 let (name, mut metadata) = (entry.name().to_vec(), entry.metadata());
                 if let Some(names) = self.names.last_mut() {
                     assert!(names.last().is_none_or(|last| *last < name), "names come in order");

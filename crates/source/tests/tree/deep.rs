@@ -38,7 +38,7 @@ fn walk(root: &Path) -> Vec<String> {
     while let Some(event) = source.next() {
         let below = source.path().components().skip(outside).count();
         match event {
-            WalkEvent::EnterDirectory { entry } => {
+            WalkEvent::EnterDirectory { entry, .. } => {
                 events.push(format!("{below}/{}", entry.name().len()));
             }
             WalkEvent::LeaveDirectory => events.push(format!("{below}^")),

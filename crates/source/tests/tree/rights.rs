@@ -258,7 +258,7 @@ fn passes_what_may_only_be_searched() {
             }
             let path = path.display();
             match event {
-                WalkEvent::EnterDirectory { entry } => {
+                WalkEvent::EnterDirectory { entry, .. } => {
                     let read = entry.xattrs();
                     assert!(read.xattrs.is_empty() && read.problem.is_none(), "{read:?}");
                     events.push(format!("{path}/ {:o}", entry.metadata().mode));

@@ -252,8 +252,18 @@ fn a_mount_that_is_gone_with_its_directory_costs_none_of_its_files() {
     say(&world, "run").exits(3);
     world.say("forget --accept latest").exits(0);
     say(&world, "run").exits(0);
-    // One that is excluded is not missed, nor is a directory that is no mount.
+    // A directory that was no mount is not missed, nor is what is excluded.
     fs::remove_dir_all(&mount).unwrap();
+    say(&world, "run").exits(0);
+    fs::create_dir(&other).unwrap();
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "none"]).arg(&other).status();
+    assert!(mounted.unwrap().success());
+    fs::write(other.join("file"), "content").unwrap();
+    say(&world, "run").exits(0);
+    unmount(&other);
+    say(&world, "run").exits(3);
+    let excluding = NIGHT.replace("paths =", "exclude = [\"other\"]\npaths =");
+    crate::runs::write_profile(&world, &excluding);
     say(&world, "run").exits(0);
 }
 
@@ -337,7 +347,10 @@ fn kept_o6_what_cannot_be_read_any_more_freezes_the_rules() {
     if skipped("another user", cannot) {
         return;
     }
-    for (unreadable, is_removed) in [("dir", false), ("dir/file 1", false), ("dir", true)] {
+    // The last may be listed, and says nothing of what is in it.
+    for (unreadable, locked, is_removed) in
+        [("dir", 0, false), ("dir/file 1", 0, false), ("dir", 0, true), ("dir", 0o400, false)]
+    {
         let world = with_profile(NIGHT);
         let tree = world.tree();
         fs::create_dir_all(tree.join("dir")).unwrap();
@@ -353,7 +366,7 @@ fn kept_o6_what_cannot_be_read_any_more_freezes_the_rules() {
         let owned = Command::new("chown").args(owner).arg(world.folder.path()).status();
         assert!(owned.unwrap().success());
         let lock = |path: &Path, is_locked: bool| {
-            let mode = if is_locked { 0 } else { 0o700 };
+            let mode = if is_locked { locked } else { 0o700 };
             fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
         };
         lock(&tree.join("never"), true);

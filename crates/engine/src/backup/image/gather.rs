@@ -17,7 +17,7 @@ use super::earlier::Earlier;
 use super::map::{DiskMap, EXTENTS_MAX, Extent, FileOnVolume, Room, place};
 use super::walk::{Entries, Found, Walk};
 use super::{Disk, MachineOptions, Mapped};
-use crate::backup::parent::ParentDirectory;
+use crate::backup::parent_directory::ParentDirectory;
 use crate::backup::tally::Tally;
 use crate::error::EngineError;
 

@@ -18,7 +18,7 @@ use super::map::{FileOnVolume, place, shown};
 use super::store::Stored;
 use super::walk::{Entries, Found, Walk};
 use super::{DESCRIPTION, Disk, MEMORY, Mapped, raw_name};
-use crate::backup::parent::ParentDirectory;
+use crate::backup::parent_directory::ParentDirectory;
 use crate::backup::region::RegionFile;
 use crate::backup::region::tree::push;
 use crate::backup::tally::Tally;
