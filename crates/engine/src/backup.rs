@@ -45,7 +45,7 @@ use strongroom_repository::{
     ChunkReader, ChunkWriter, PackOptions, Repository, RepositoryError, Session, StreamBasis,
     StreamCutter, Surroundings, WriteStats,
 };
-use strongroom_source::{SourceOptions, TreeSource};
+use strongroom_source::{Patterns, SourceOptions, TreeSource};
 
 use crate::error::EngineError;
 use crate::own::own_directories;
@@ -144,6 +144,7 @@ pub struct BegunWalk {
     /// The caller's options, extended so that neither the repository nor its caches are backed up.
     source: SourceOptions,
     roots: Vec<Vec<u8>>,
+    excludes: Patterns,
     walker: EarlyWalker,
     /// The directory in which another program shows the tree.
     shown: Option<ShownRoot>,
@@ -173,7 +174,9 @@ impl BegunWalk {
                            is in them, or make several snapshots";
             return Err(RepositoryError::Argument(message.to_owned()).into());
         }
-        Ok(Self { started, paths, source, roots, walker: EarlyWalker::start(trees), shown })
+        let excludes = trees.patterns().clone();
+        let walker = EarlyWalker::start(trees);
+        Ok(Self { started, paths, source, roots, excludes, walker, shown })
     }
 }
 
@@ -238,8 +241,8 @@ fn backup_in_session(
     monitor: &dyn Monitor,
     cancel: &Cancel,
 ) -> Result<BackupOutcome, EngineError> {
-    let BegunWalk { started, paths: Paths { found, left_out }, source, roots, walker, shown } =
-        walk;
+    let BegunWalk { started, paths, source, roots, excludes, walker, shown } = walk;
+    let Paths { found, left_out } = paths;
     let (paths, given) = match &options.as_made {
         None => (roots.clone(), roots),
         // What is shown of another program's snapshot is compared with what that program says.
@@ -270,7 +273,8 @@ fn backup_in_session(
         trees: Trees::new(&reader, &mut writer, cancel),
         tally,
         path: PathBuf::new(),
-        source: &options.source,
+        excludes: &excludes,
+        one_file_system: options.source.one_file_system,
         force: options.force,
         as_made: options.as_made.as_ref(),
         racy: parent.map(RacyTimes::of),
@@ -294,11 +298,10 @@ fn backup_in_session(
             let why = "it could not be read, as was reported";
             return Err(paths::nothing_of(Path::new(OsStr::from_bytes(path)), why));
         }
-        let names_of = |path: &[u8]| parent.and_then(|it| some_names(it, path, &reader));
-        for path in tally.sources.without_key(|path| names_of(path).is_some()) {
+        for path in tally.sources.without_key() {
             tally.problem(Path::new(OsStr::from_bytes(&path)), WITHOUT_KEY);
         }
-        let names_of = |path: &[u8]| names_of(path).unwrap_or_default();
+        let names_of = |path: &[u8]| parent.map_or(Vec::new(), |it| some_names(it, path, &reader));
         begun.missing = tally.sources.missing(names_of);
     }
     let needs = writer.needs();

@@ -9,7 +9,7 @@ use crate::options::SourceOptions;
 
 /// The patterns of the options, ready to be matched.
 #[derive(Debug, Clone)]
-pub(crate) struct Patterns(Gitignore);
+pub struct Patterns(Gitignore);
 
 impl Patterns {
     pub(crate) fn new(options: &SourceOptions) -> Result<Self, SourceError> {
@@ -23,15 +23,8 @@ impl Patterns {
     }
 
     /// True if a path is excluded. The walker asks about its ancestors.
-    pub(crate) fn exclude(&self, path: &Path, is_directory: bool) -> bool {
+    pub fn exclude(&self, path: &Path, is_directory: bool) -> bool {
         !self.0.is_empty() && self.0.matched(path, is_directory).is_ignore()
-    }
-}
-
-impl SourceOptions {
-    /// Whether a pattern excludes a path, without those above it. An invalid pattern excludes nothing.
-    pub fn excludes(&self, path: &Path, is_directory: bool) -> bool {
-        Patterns::new(self).is_ok_and(|patterns| patterns.exclude(path, is_directory))
     }
 }
 

@@ -27,6 +27,7 @@ mod xattr;
 pub use accounts::Accounts;
 pub use device::seeks;
 pub use error::SourceError;
+pub use exclude::Patterns;
 pub use file::{Extent, Extents, FileChange, SourceFile};
 pub use file_system::{FileSystem, ZeroSize, is_automount};
 pub use filter::{FilterOptions, PathFilter, Verdict};

@@ -28,6 +28,7 @@ use strongroom_catalog::{DeviceNumber, Metadata};
 
 use crate::accounts::Accounts;
 use crate::error::SourceError;
+use crate::exclude::Patterns;
 use crate::file_system::FileSystem;
 use crate::foreign::{Correction, Corrections};
 use crate::inode::{self, InodeFacts, InodeId};
@@ -161,6 +162,11 @@ impl TreeSource {
     /// The given paths, absolute, sorted; those below another left out.
     pub fn roots(&self) -> Vec<PathBuf> {
         self.plan.roots()
+    }
+
+    /// The patterns of what is left out, as they were read.
+    pub fn patterns(&self) -> &Patterns {
+        &self.cuts.patterns
     }
 
     /// The full path the last event was about. For [`WalkEvent::Problem`] and

@@ -2,11 +2,13 @@
 //! in the directory then and is not there any more.
 
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use strongroom_base::Monitor;
 use strongroom_catalog::{EntryKind, Recipe, TreeReader};
 use strongroom_repository::ChunkReader;
+
+use super::sources::is_without_key;
 
 /// At most this many directories that are gone are remembered of one.
 const DIRECTORIES_MAX: usize = 4096;
@@ -22,6 +24,8 @@ pub struct ParentDirectory<'r> {
     pub devices: Option<[u64; 2]>,
     /// On which device it was then, as far as that is certain.
     device: Option<u64>,
+    /// On which devices directories in it were that are on its own now, and how many.
+    devices_then: BTreeMap<u64, u64>,
     /// All that is in it is listed, or the walk says of each name why not.
     pub is_listed: bool,
     /// Names of mounts that were gone already when the parent was made, until they are asked for.
@@ -72,6 +76,7 @@ impl<'r> ParentDirectory<'r> {
             path: Vec::new(),
             devices: None,
             device: None,
+            devices_then: BTreeMap::new(),
             is_listed: false,
             missing: BTreeSet::new(),
             found: 0,
@@ -87,11 +92,11 @@ impl<'r> ParentDirectory<'r> {
         Self { path, devices, device, ..self }
     }
 
-    /// A directory in this one was on one device then, and is on another now: if it is on that of this
-    /// directory now, it was then.
+    /// A directory in this one was on one device then, and is on another now. Of `/`, that is how it is
+    /// known where it was: where most were that are on its device now.
     pub fn learn_device(&mut self, [then, now]: [u64; 2]) {
         if self.device.is_none() && self.devices.is_some_and(|[_, of_this]| of_this == now) {
-            self.device = Some(then);
+            *self.devices_then.entry(then).or_default() += 1;
         }
     }
 
@@ -135,8 +140,10 @@ impl<'r> ParentDirectory<'r> {
         while self.has_entries(monitor) {
             self.pass();
         }
-        // If it is not certain what was on the same device, nothing was a mount.
-        let was_mount = |it: &GoneDirectory| self.device.is_some_and(|above| it.was_mount(above));
+        let learnt = self.devices_then.iter().max_by_key(|(_, count)| **count);
+        // If it is not known what was on the same device, nothing was a mount.
+        let device = self.device.or(learnt.map(|(device, _)| *device));
+        let was_mount = |it: &GoneDirectory| device.is_some_and(|above| it.was_mount(above));
         let mounts = self.directories.into_iter().filter(was_mount);
         let mounts = mounts.map(|it| (it.name, it.had_entries));
         let mounts = mounts.chain(self.missing.into_iter().map(|name| (name, true))).collect();
@@ -189,23 +196,9 @@ impl GoneDirectory {
     }
 }
 
-/// Whether a name may be that of a file in a directory whose names are encrypted and that has no key: the
-/// kernel shows 16 bytes or more in base64.
-fn is_without_key(name: &[u8]) -> bool {
-    let is_of_base64 = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_+,".contains(byte);
-    name.len() >= 22 && name.iter().all(is_of_base64)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_without_a_key_are_long_and_of_base64() {
-        assert!(is_without_key(b"Okfnhvx5JvezPLnJNPEWsdZ8NkONhgwJgz1HIxLEUJdaW2IjYgDAsQ"));
-        assert!(is_without_key(b"_mm2Y2QTB6IDcZOw8pIvyqQ"));
-        assert!(!is_without_key(b"Documents") && !is_without_key(b"a letter to my family.txt"));
-    }
 
     #[test]
     fn a_mount_has_another_device_and_is_no_subvolume() {

@@ -17,7 +17,7 @@ use strongroom_catalog::tree::find_entry;
 use strongroom_catalog::{Entry, EntryKind, Metadata, Recipe, Snapshot, TreeReader};
 use strongroom_repository::ChunkReader;
 use strongroom_source::{
-    EntryHandle, InodeId, LeafKind, SourceOptions, WalkEvent, ZeroSize, is_automount,
+    EntryHandle, InodeId, LeafKind, Patterns, WalkEvent, ZeroSize, is_automount,
 };
 
 use super::as_made::AsMade;
@@ -52,7 +52,9 @@ pub struct Run<'r, 'w> {
     /// The path of the current leaf.
     pub path: PathBuf,
     /// What is left out.
-    pub source: &'r SourceOptions,
+    pub excludes: &'r Patterns,
+    /// Other file systems are left out.
+    pub one_file_system: bool,
     /// Read every file, even if the parent has it.
     pub force: bool,
     /// What another program says of the tree, if it is taken over from one.
@@ -259,17 +261,17 @@ impl<'r> Run<'r, '_> {
             let above = directory.strip_suffix(b"/").unwrap_or(directory);
             let path = [above, b"/", &name].concat();
             let is_missed = had_entries || self.tally.sources.was_missing(&path);
-            if is_missed && self.is_wanted(&path) && self.tally.sources.unmounted(&path) {
+            if is_missed && self.would_be_stored(&path) && self.tally.sources.unmounted(&path) {
                 self.tally.problem(Path::new(OsStr::from_bytes(&path)), UNMOUNTED);
             }
         }
     }
 
-    /// Whether a mount at a path that is gone would be stored.
-    fn is_wanted(&self, path: &[u8]) -> bool {
+    /// Whether a mount that is gone would be stored.
+    fn would_be_stored(&self, path: &[u8]) -> bool {
         let path = Path::new(OsStr::from_bytes(path));
-        let by_automount = path.parent().is_some_and(is_automount);
-        !self.source.one_file_system && !self.source.excludes(path, true) && !by_automount
+        let by_automount = || path.parent().is_some_and(is_automount);
+        !self.one_file_system && !self.excludes.exclude(path, true) && !by_automount()
     }
 
     /// Notes a given path that is no directory. Reports one that is empty and was not before, and one
@@ -541,16 +543,16 @@ fn first_names(tree: &Recipe, reader: &ChunkReader) -> Vec<Vec<u8>> {
     std::iter::from_fn(next).take(NAMES_MAX).map(|entry| entry.name).collect()
 }
 
-/// Some names that a directory has in a snapshot.
-pub fn some_names(snapshot: &Snapshot, path: &[u8], reader: &ChunkReader) -> Option<Vec<Vec<u8>>> {
+/// Some names that a directory has in a snapshot; none if it is no directory there.
+pub fn some_names(snapshot: &Snapshot, path: &[u8], reader: &ChunkReader) -> Vec<Vec<u8>> {
     let mut tree = snapshot.root.clone();
     for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
         match find_entry(&tree, name, reader) {
             Ok(Some(Entry { kind: EntryKind::Directory { tree: below, .. }, .. })) => tree = below,
-            _ => return None,
+            _ => return Vec::new(),
         }
     }
-    Some(first_names(&tree, reader))
+    first_names(&tree, reader)
 }
 
 /// Whether the parent has something at the path of a problem: in the directory that the walk is in, or

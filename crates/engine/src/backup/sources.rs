@@ -53,6 +53,8 @@ const MISSING_BYTES_MAX: usize = 16 << 10;
 const UNREAD_MAX: usize = 64 * MISSING_MAX;
 /// At most this many directories are remembered of which most names are gone.
 const TURNED_MAX: usize = 1 << 16;
+/// The names in at most this many are looked for in the parent: each is found from the root on.
+const NAMED_MAX: usize = 1024;
 /// At most this many bytes of paths and names are recorded: beside its paths, a snapshot has room for them.
 const RECORD_BYTES_MAX: usize = 512 << 10;
 
@@ -70,7 +72,7 @@ pub struct Sources {
     unread: BTreeSet<Vec<u8>>,
     /// More than this many of them are brought to fewer.
     unread_max: usize,
-    /// Directories at and below the given ones in which there are encrypted names, and no key to them.
+    /// Directories at and below the given ones that are encrypted, and there is no key to them.
     locked: BTreeSet<Vec<u8>>,
     /// Directories at and below the given ones of which most names are gone.
     turned: BTreeSet<Vec<u8>>,
@@ -243,8 +245,8 @@ impl Sources {
     pub fn remember_unmounted(&mut self) {
         let had_names = self.were_missing.iter().filter(|(_, names)| !names.is_empty());
         for (path, _) in had_names {
-            let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-            self.unmounted.entry(parent_of(path).to_vec()).or_default().insert(name.to_vec());
+            let names = self.unmounted.entry(parent_of(path).to_vec()).or_default();
+            names.insert(name_of(path).to_vec());
         }
     }
 
@@ -269,9 +271,11 @@ impl Sources {
         is_expected
     }
 
-    /// The names in the directory of this path are encrypted, and there is no key to them.
+    /// A file at this path is encrypted, and there is no key to it. Below the directory that a key is of, all
+    /// names are encrypted too, and that directory is noted.
     pub fn locked(&mut self, path: &[u8]) {
-        let directory = parent_of(path);
+        let is_readable = |path: &&[u8]| !is_without_key(name_of(path));
+        let directory = at_and_above(path).skip(1).find(is_readable).unwrap_or(b"/");
         if self.locked.len() < UNREAD_MAX && self.has_given(directory) {
             self.locked.insert(directory.to_vec());
         }
@@ -285,18 +289,11 @@ impl Sources {
     }
 
     /// The directories without a key that had other names when they were stored: those are missing.
-    /// `was_there` knows which directories the parent has.
-    pub fn without_key(&mut self, was_there: impl Fn(&[u8]) -> bool) -> Vec<Vec<u8>> {
-        let (mut known, mut new) = (BTreeMap::new(), BTreeSet::new());
-        for locked in std::mem::take(&mut self.locked) {
-            let mut given = at_and_above(&locked).take_while(|path| self.has_given(path));
-            let of_then =
-                given.find(|path| *known.entry(path.to_vec()).or_insert_with(|| was_there(path)));
-            new.extend(of_then.filter(|path| self.turned.contains(*path)).map(<[u8]>::to_vec));
-        }
-        new.retain(|path| !self.unread.contains(path));
-        new.iter().for_each(|path| self.note_unread(path.clone()));
-        new.into_iter().collect()
+    pub fn without_key(&mut self) -> Vec<Vec<u8>> {
+        let mut found = std::mem::take(&mut self.locked);
+        found.retain(|path| self.turned.contains(path) && !self.unread.contains(path));
+        found.iter().for_each(|path| self.note_unread(path.clone()));
+        found.into_iter().collect()
     }
 
     /// Something at a path is not stored, and that was reported.
@@ -361,15 +358,16 @@ impl Sources {
     pub fn missing(mut self, names_of: impl Fn(&[u8]) -> Vec<Vec<u8>>) -> Missing {
         let mut known = std::mem::take(&mut self.were_missing);
         known.retain(|_, names| !names.is_empty());
-        let names = |path: Vec<u8>| {
-            let names = known.remove(&path).unwrap_or_else(|| names_of(&path));
-            (path, names)
+        let names = |(place, path): (usize, Vec<u8>)| {
+            let names =
+                known.remove(&path).or_else(|| (place < NAMED_MAX).then(|| names_of(&path)));
+            (path, names.unwrap_or_default())
         };
         let missing = self.found.iter().filter(|(_, found)| **found != Found::It);
         let missing: BTreeSet<Vec<u8>> = missing.map(|(path, _)| path.clone()).collect();
         let unread = self.unread.iter().cloned();
         let missing = self.bounded(missing.into_iter().chain(unread).collect());
-        in_record(missing.into_iter().map(names))
+        in_record(missing.into_iter().enumerate().map(names))
     }
 
     /// The same with directories instead of what is below them, until these are few: as long as
@@ -456,11 +454,23 @@ fn comes_and_goes(path: &[u8], given: &[u8]) -> bool {
     if is_in(path, &BY_PEOPLE) {
         return !is_in(given, &BY_PEOPLE);
     }
-    let mut names = path.rsplit(|byte| *byte == b'/');
-    let is_of_container = names.next() == Some(b"merged");
+    let names: Vec<&[u8]> = path.split(|byte| *byte == b'/').collect();
+    let is_of_container = matches!(&names[..], [.., b"overlay" | b"overlay2", _, b"merged"]);
     // Old states of a file system, by its own name for them.
-    let is_old = names.any(|name| [&b".zfs"[..], b".snapshot", b".snapshots"].contains(&name));
-    is_of_container || is_old || is_in(path, &BY_PROGRAMS)
+    let is_old = |name: &&[u8]| matches!(*name, b".zfs" | b".snapshot" | b".snapshots");
+    is_of_container || names.iter().any(is_old) || is_in(path, &BY_PROGRAMS)
+}
+
+/// The last name of a path.
+fn name_of(path: &[u8]) -> &[u8] {
+    path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
+}
+
+/// Whether a name may be that of a file in a directory whose names are encrypted and that has no key: the
+/// kernel shows 16 bytes or more in base64.
+pub fn is_without_key(name: &[u8]) -> bool {
+    let is_of_base64 = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_+,".contains(byte);
+    name.len() >= 22 && name.iter().all(is_of_base64)
 }
 
 /// The directory that a path is in.
@@ -635,16 +645,26 @@ mod tests {
     }
 
     #[test]
+    fn names_without_a_key_are_long_and_of_base64() {
+        assert!(is_without_key(b"Okfnhvx5JvezPLnJNPEWsdZ8NkONhgwJgz1HIxLEUJdaW2IjYgDAsQ"));
+        assert!(is_without_key(b"_mm2Y2QTB6IDcZOw8pIvyqQ"));
+        assert!(!is_without_key(b"Documents") && !is_without_key(b"a letter to my family.txt"));
+    }
+
+    #[test]
     fn a_directory_without_its_key_is_missing_if_most_of_its_names_are_gone() {
-        let then = |path: &[u8]| [&b"/a"[..], b"/a/home", b"/a/always/Xk3"].contains(&path);
         let mut found = sources(&[]);
         found.turned(b"/a/home");
         found.turned(b"/a/other");
         found.turned(b"/a");
-        found.locked(b"/a/home/Bd7/Qq2");
-        found.locked(b"/a/always/Xk3/Zw1");
+        let locked =
+            |home: &str, number: usize| format!("/a/{home}/Bd7{number:030}/Qq2{number:030}");
+        for number in 0..2 * UNREAD_MAX {
+            found.locked(locked("always", number).as_bytes());
+        }
+        found.locked(locked("home", 0).as_bytes());
         found.locked(b"/elsewhere/Bd7");
-        assert_eq!(found.without_key(then), [b"/a/home".to_vec()]);
+        assert_eq!(found.without_key(), [b"/a/home".to_vec()]);
         found.enter(b"/a", 1);
         found.something();
         assert!(missing(found).contains(&b"/a/home".to_vec()));
@@ -660,6 +680,7 @@ mod tests {
         assert!(!given("/media/me").unmounted(b"/run/user/1000"), "that is not given");
         assert!(!given("/var/lib/docker").unmounted(b"/var/lib/docker/overlay2/1/merged"));
         assert!(!given("/data").unmounted(b"/data/docker/overlay2/1/merged"));
+        assert!(given("/data").unmounted(b"/data/merged"));
         assert!(!given("/tank").unmounted(b"/tank/.zfs/snapshot/daily"));
     }
 

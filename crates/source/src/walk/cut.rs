@@ -17,7 +17,7 @@ use super::ExcludeReason;
 /// The rules, ready to be asked.
 #[derive(Debug)]
 pub(super) struct Cuts {
-    patterns: Patterns,
+    pub(super) patterns: Patterns,
     markers: Vec<CString>,
     cachedir_tag: bool,
     one_file_system: bool,
