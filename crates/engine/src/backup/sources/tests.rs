@@ -1,3 +1,5 @@
+//! Which of the given paths count as missing.
+
 use super::*;
 
 fn sources(were_missing: &[&str]) -> Sources {
