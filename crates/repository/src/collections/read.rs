@@ -118,23 +118,23 @@ impl Collections {
     ) -> Result<(Self, T), RepositoryError> {
         let in_flight = repository.backend().promises().in_flight;
         loop {
-            let Some((all, verdict)) = Self::read_listed(repository)? else { continue };
+            let Some((all, verdicts)) = Self::read_listed(repository)? else { continue };
             // Nothing is relied on, so it does not matter what went through meanwhile.
             if all.unlisted.is_some() {
                 return Ok((all, then()));
             }
-            let (done, went_through) = both(in_flight, &then, || {
-                Ok::<_, RepositoryError>(!is_missing(repository, &verdict)?)
-            });
-            if !went_through? {
+            let (done, are_missing) = both(in_flight, &then, || are_missing(repository, &verdicts));
+            if are_missing? {
                 return Ok((all, done));
             }
         }
     }
 
-    /// Those that a listing shows, and the verdict that must not exist: if it does, a collection went
+    /// Those that a listing shows, and verdicts that must not exist: if one does, a collection went
     /// through while they were listed and read. None if that is known already: a plan vanished.
-    fn read_listed(repository: &Repository) -> Result<Option<(Self, ObjectName)>, RepositoryError> {
+    fn read_listed(
+        repository: &Repository,
+    ) -> Result<Option<(Self, Vec<ObjectName>)>, RepositoryError> {
         let mut listed: BTreeMap<u64, Listed> = BTreeMap::new();
         let shown = show(repository.backend(), COLLECTIONS_FOLDER)?;
         for info in shown.objects {
@@ -212,9 +212,13 @@ impl Collections {
         // A plan may vanish before the listing comes to it; it may also be created again, by a
         // collector that has slept, before it is read here. A verdict never vanishes.
         let undecided = all.open.as_ref().filter(|open| !open.decided).map(|open| open.number);
-        let undecided = undecided.filter(|number| !listed[number].objects.contains(&Step::Verdict));
-        let verdict = Step::Verdict.object(undecided.unwrap_or(all.next));
-        Ok(Some((all, verdict)))
+        let is_undecided = |number: &u64| !listed[number].objects.contains(&Step::Verdict);
+        let verdicts = match undecided.filter(is_undecided) {
+            Some(number) => vec![number],
+            // What was passed over as planted may be what was left of one when it was listed.
+            None => (all.last + 1..next).filter(is_undecided).chain([next]).collect(),
+        };
+        Ok(Some((all, verdicts.into_iter().map(|number| Step::Verdict.object(number)).collect())))
     }
 
     /// Takes a collection for the last, and for open, unless there is a later one.
@@ -311,6 +315,16 @@ impl Collections {
             || self.is_dead(location.arena)
             || open.is_some_and(|open| open.selection.slots.contains(location))
     }
+}
+
+/// Whether none of these exists.
+fn are_missing(repository: &Repository, names: &[ObjectName]) -> Result<bool, RepositoryError> {
+    for name in names {
+        if !is_missing(repository, name)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn is_missing(repository: &Repository, name: &ObjectName) -> Result<bool, RepositoryError> {
