@@ -147,7 +147,7 @@ impl Collections {
         let unlisted = shown.withheld.map(|folder| (folder.clone(), folder.error()));
         let mut all = Self { unlisted, ..Self::default() };
         let mut doubtful = BTreeMap::new();
-        let mut covered = u64::MAX;
+        let (mut covered, mut ends) = (u64::MAX, BTreeMap::new());
         for (number, listed) in listed.iter().rev() {
             if *number >= covered {
                 continue;
@@ -158,6 +158,7 @@ impl Collections {
                 all.remove(&removed);
                 all.last = all.last.max(*number);
                 covered = since;
+                ends.insert(*number, since);
                 continue;
             }
             let verdict = match listed.has(Step::Verdict) {
@@ -212,12 +213,22 @@ impl Collections {
         // A plan may vanish before the listing comes to it; it may also be created again, by a
         // collector that has slept, before it is read here. A verdict never vanishes.
         let undecided = all.open.as_ref().filter(|open| !open.decided).map(|open| open.number);
-        let is_undecided = |number: &u64| !listed[number].objects.contains(&Step::Verdict);
-        let verdicts = match undecided.filter(is_undecided) {
+        let shows_none = |number: &u64| {
+            listed.get(number).is_none_or(|listed| !listed.objects.contains(&Step::Verdict))
+        };
+        let mut verdicts = match undecided.filter(shows_none) {
             Some(number) => vec![number],
             // What was passed over as planted may be what was left of one when it was listed.
-            None => (all.last + 1..next).filter(is_undecided).chain([next]).collect(),
+            None => (all.last + 1..=next).filter(shows_none).collect(),
         };
+        // One that went through may be hidden by the next, which began before the listing ended.
+        let mut number = all.last;
+        while number > 1 {
+            number = ends.get(&number).map_or(number, |since| *since) - 1;
+            verdicts.extend(
+                Some(number).filter(|it| *it > 0 && !ends.contains_key(it) && shows_none(it)),
+            );
+        }
         Ok(Some((all, verdicts.into_iter().map(|number| Step::Verdict.object(number)).collect())))
     }
 
