@@ -278,7 +278,8 @@ fn create_wish(
     Ok(())
 }
 
-/// The objects of all wishes and remarks, and which snapshot each is about.
+/// The objects of all wishes and remarks, and which snapshot each is about, in the order in which they were
+/// said: of those that are removed so, as many as are left end with the last word.
 pub fn list_wishes_and_remarks(
     repository: &Repository,
 ) -> Result<Vec<(SnapshotId, ObjectName)>, RepositoryError> {
@@ -286,9 +287,10 @@ pub fn list_wishes_and_remarks(
     for folder in [FORGOTTEN_FOLDER, REMARKS_FOLDER] {
         let listed = repository.backend().list(folder)?.into_iter();
         names.extend(listed.filter_map(|info| {
-            let (snapshot, _) = numbered_of(info.name.file())?;
-            Some((snapshot, info.name))
+            let (snapshot, number) = numbered_of(info.name.file())?;
+            Some((snapshot, number, info.name))
         }));
     }
-    Ok(names)
+    names.sort_by_key(|(snapshot, number, _)| (*snapshot, *number));
+    Ok(names.into_iter().map(|(snapshot, _, name)| (snapshot, name)).collect())
 }

@@ -9,6 +9,7 @@ use strongroom_base::{Cancel, Silent, SnapshotId, Timestamp};
 use strongroom_repository::objects::{REMARKS_FOLDER, expected};
 use strongroom_repository::{
     Hold, Repository, RepositoryError, Session, Wishes, change_remark, list_snapshots,
+    list_wishes_and_remarks,
 };
 use strongroom_testkit::damage::names_in;
 use strongroom_testkit::{CallKind, RecordingBackend, TickingClock};
@@ -231,4 +232,18 @@ fn a_damaged_remark_holds_until_the_owner_releases_it() {
 fn a_remark_shows_its_number_and_snapshot_in_its_envelope() {
     let found = expected(&remark_name(SnapshotId([3; 16]), 9)).unwrap();
     assert_eq!((found.kind, found.id, found.generation), (ObjectKind::Remark, Some([3; 16]), 9));
+}
+
+/// A collector removes them so: one that is killed in between leaves the release, and not the hold.
+#[test]
+fn wishes_and_remarks_are_listed_in_the_order_in_which_they_were_said() {
+    let (world, [id, ..]) = three(97);
+    for number in [500, 3000, 20_000, 7] {
+        let name = ObjectName::new(REMARKS_FOLDER, format!("{id}.{number}"));
+        world.objects.create(&name, b"a remark").unwrap();
+    }
+    let listed = list_wishes_and_remarks(&world.open()).unwrap();
+    let numbers: Vec<&str> =
+        listed.iter().map(|(_, name)| name.file().rsplit('.').next().unwrap()).collect();
+    assert_eq!(numbers, ["7", "500", "3000", "20000"]);
 }
