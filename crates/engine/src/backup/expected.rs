@@ -14,7 +14,7 @@ pub struct Expected {
     /// Paths of which the parent has nothing although something was expected then, and names that were
     /// in them.
     pub were_missing: BTreeMap<Vec<u8>, Vec<Vec<u8>>>,
-    /// What the owner has accepted is known, and not among these.
+    /// Whether what the owner has accepted is known, and so not among these.
     pub knows_accepted: bool,
 }
 

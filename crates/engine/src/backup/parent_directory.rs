@@ -17,7 +17,7 @@ const DIRECTORIES_MAX: usize = 4096;
 pub struct ParentDirectory<'r> {
     entries: Option<TreeReader<'r, ChunkReader>>,
     at: At,
-    /// Its path.
+    /// The directory's path.
     pub path: Vec<u8>,
     /// On which device it was then, and is now; none if it was not there. Of `/`, which no entry
     /// describes, this is the present one twice.
@@ -57,7 +57,7 @@ enum At {
     Asked,
 }
 
-/// What was in a directory and is not there any more.
+/// The names of a directory that are not there any more.
 #[derive(Debug, Default)]
 pub struct Gone {
     /// Directories that were mounts, and whether there was anything in them.
@@ -85,15 +85,15 @@ impl<'r> ParentDirectory<'r> {
         }
     }
 
-    /// The same on this machine: where it is, and on which device it was and is.
+    /// The same at a path of this machine, with the device that it was on and the one that it is on.
     pub fn here(self, path: Vec<u8>, devices: Option<[u64; 2]>) -> Self {
         let is_certain = path != b"/";
         let device = devices.filter(|_| is_certain).map(|[then, _]| then);
         Self { path, devices, device, ..self }
     }
 
-    /// A directory in this one was on one device then, and is on another now. Of `/`, that is how it is
-    /// known where it was: where most were that are on its device now.
+    /// The devices of a directory in this one, then and now. No entry describes `/`, so its device then is
+    /// taken to be that of most directories that are on its device now.
     pub fn learn_device(&mut self, [then, now]: [u64; 2]) {
         if self.device.is_none() && self.devices.is_some_and(|[_, of_this]| of_this == now) {
             *self.devices_then.entry(then).or_default() += 1;
@@ -132,7 +132,7 @@ impl<'r> ParentDirectory<'r> {
         self.at == At::Ahead || self.advance(monitor)
     }
 
-    /// What was not asked for: nothing of what the walk did not list.
+    /// The entries that were not asked for; none if the walk did not list all.
     pub fn into_gone(mut self, monitor: &dyn Monitor) -> Gone {
         if !self.is_listed {
             return Gone::default();

@@ -42,7 +42,7 @@ pub enum Reading {
     End {
         /// What became of it meanwhile.
         change: Result<Option<FileChange>, SourceError>,
-        /// It ended before the end that it had when it was opened.
+        /// Whether it ended before the size that it had when it was opened.
         is_short: bool,
     },
     /// It cannot be read, or not to its end.

@@ -51,7 +51,7 @@ pub struct Run<'r, 'w> {
     pub tally: Tally<'r>,
     /// The path of the current leaf.
     pub path: PathBuf,
-    /// What is left out.
+    /// The patterns of what is left out.
     pub excludes: &'r Patterns,
     /// Other file systems are left out.
     pub one_file_system: bool,
