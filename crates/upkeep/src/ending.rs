@@ -132,8 +132,9 @@ pub fn carry_out_ending(
     let counted: BTreeSet<SnapshotId> = counted.map(|weighed| weighed.snapshot.id).collect();
     let (list, arrivals) = (list_snapshots(repository)?, Arrivals::read(repository)?);
     let id = repository.keys.owner.as_ref().map(|owner| owner.domain_id(&plan.domain));
-    let lost = find_lost_endings(&list, &arrivals).filter(|(domain, _)| Some(*domain) == id);
-    end_domain(repository, &plan.domain, counted, lost.map(|(_, number)| number).collect())?;
+    let lost = find_lost_endings(repository, &list, &arrivals)?.into_iter();
+    let lost = lost.filter(|(domain, _)| Some(*domain) == id).map(|(_, number)| number);
+    end_domain(repository, &plan.domain, counted, lost.collect())?;
     let list = list_snapshots(repository)?;
     record_endings(repository, &list)?;
     let mut outcome = EndingOutcome::default();

@@ -102,8 +102,10 @@ pub fn remove_key(repository: &Repository, slot: SlotId) -> Result<(), Repositor
 }
 
 pub(crate) fn remove_slot(repository: &Repository, slot: SlotId) -> Result<(), RepositoryError> {
-    for name in slot_names(slot) {
-        remove_object(repository.backend(), &name)?;
+    let [slot, copy] = slot_names(slot);
+    // The first once more: until the copy is gone, a repair may have made it again from that.
+    for name in [&slot, &copy, &slot] {
+        remove_object(repository.backend(), name)?;
     }
     Ok(())
 }

@@ -262,21 +262,22 @@ impl Copy<'_> {
     /// Copies arenas until two listings show none that was not seen.
     fn arenas(&mut self) -> Result<(), RepositoryError> {
         let mut present = Present::list(self.way.target, ARENAS_FOLDER)?;
-        let mut collections = verdicts(self.way.source)?;
         let mut seen = HashSet::new();
-        let mut is_first = true;
+        // The verdicts before this listing, and before the one before it.
+        let (mut before, mut before_last) = (verdicts(self.way.source)?, None);
         loop {
             let listed = list(self.way.source, ARENAS_FOLDER)?;
             let new: Vec<_> =
                 listed.into_iter().filter(|info| !seen.contains(&info.name)).collect();
-            let is_nothing_new = new.is_empty() && !std::mem::take(&mut is_first);
+            let is_nothing_new = new.is_empty();
             let vanished = self.missing(ARENAS_FOLDER, &new, &mut present)?;
             seen.extend(new.into_iter().map(|info| info.name));
             let since = verdicts(self.way.source)?;
-            if is_nothing_new && !vanished && since == collections {
+            // An arena that one collection rewrote during each of two listings may be in neither.
+            if is_nothing_new && !vanished && before_last.as_ref() == Some(&since) {
                 return Ok(());
             }
-            collections = since;
+            before_last = Some(std::mem::replace(&mut before, since));
         }
     }
 

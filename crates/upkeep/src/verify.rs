@@ -28,7 +28,7 @@ use crate::forget::find_lost_endings;
 use crate::health::audit::{Affected, audit_beside_others};
 use crate::health::bad::{BadPlaces, say_not_withdrawn};
 use crate::health::census::{
-    Census, OpenSession, Unclaimed, date_sessions, find_spoilt, missing_sequences,
+    Census, OpenSession, Unclaimed, date_sessions, exists, find_spoilt, missing_sequences,
     own_snapshot_gone,
 };
 use crate::health::ended::{Ended, PATIENCE};
@@ -234,7 +234,8 @@ pub fn verify_within(
     }
     verifier.outcome.late = list.late.iter().map(|late| late.id).collect();
     if repository.keys.can_read() {
-        for (domain, number) in find_lost_endings(&list, &Arrivals::read(repository)?) {
+        for (domain, number) in find_lost_endings(repository, &list, &Arrivals::read(repository)?)?
+        {
             verifier.note(&ending_name(domain, number), Fault::EndingLost);
         }
     }
@@ -253,8 +254,8 @@ pub fn verify_within(
     }
     let proven = proven_sequence(repository, &reader, &verifier.outcome.unclaimed)?;
     verifier.outcome.missing_sequences =
-        missing_sequences(repository, &list, &own, &collections, proven);
-    verifier.outcome.rolled_back = own_snapshot_gone(repository, &own, &collections);
+        missing_sequences(repository, &list, &own, &collections, proven)?;
+    verifier.outcome.rolled_back = own_snapshot_gone(repository, &own)?;
     let unclaimed = &verifier.outcome.unclaimed;
     let missing = &verifier.outcome.missing_sequences;
     let arrivals = match repository.keys.can_read() {
@@ -456,9 +457,11 @@ impl<'v> Verifier<'v> {
     fn missing_twins(&mut self, objects: &[ObjectInfo]) {
         let names: HashSet<&ObjectName> = objects.iter().map(|info| &info.name).collect();
         for info in objects {
-            if let Some(twin) =
-                twin(&info.name).filter(|twin| is_missed(twin) && !names.contains(twin))
-            {
+            let missed = twin(&info.name).filter(|twin| is_missed(twin) && !names.contains(twin));
+            // One of the two may have been listed alone: before the other was made, or as it went.
+            let is_missing =
+                |twin: &ObjectName| !exists(self.backend, twin) && exists(self.backend, &info.name);
+            if let Some(twin) = missed.filter(is_missing) {
                 self.note(&twin, Fault::Missing);
             }
         }

@@ -49,6 +49,11 @@ impl<'r> Begun<'r> {
         monitor: &dyn Monitor,
     ) -> Result<Self, EngineError> {
         let session = options.session(repository)?;
+        // Before the listing: what another backup of this machine commits later is not missed in it.
+        let own = match options.dry_run {
+            true => OwnRecord::read(repository, monitor),
+            false => OwnRecord::begin(repository, session.id, monitor),
+        };
         let in_flight = repository.backend().promises().in_flight;
         let list = || Listed::read(repository, monitor);
         let (listed, session) = both(in_flight, list, || session.learn());
@@ -64,15 +69,8 @@ impl<'r> Begun<'r> {
             let path = Some(name.as_str().as_ref());
             monitor.problem(Problem { severity: Severity::Note, path, message: &message });
         }
-        let own = match options.dry_run {
-            true => OwnRecord::read(repository, monitor),
-            false => OwnRecord::begin(repository, session.id, monitor),
-        };
-        let history = History::of(repository, listed?, &own, &session.collections).pass_over_lost(
-            repository,
-            &session.collections,
-            monitor,
-        )?;
+        let history = History::of(repository, listed?, &own, &session.collections)?
+            .pass_over_lost(repository, &session.collections, monitor)?;
         session.sequence = history.next_sequence()?;
         let from_the_future = history.dated_after(started).map(|s| (s.id, s.started));
         let gone = history.gone().to_vec();

@@ -85,10 +85,15 @@ impl History {
         listed: Listed,
         own: &OwnRecord,
         collections: &Collections,
-    ) -> Self {
+    ) -> Result<Self, RepositoryError> {
         let domain = repository.secret.domain_name().to_owned();
         let is_missing = |id: &SnapshotId| !collections.took(*id) && !listed.has(*id);
-        let rolled_back = own.newest.filter(is_missing);
+        let mut rolled_back = own.newest.filter(is_missing);
+        if let Some(newest) = rolled_back {
+            // The collection that removed it may have gone through since these were read.
+            let since = Collections::read(repository)?;
+            rolled_back = (!since.took(newest) && !since.are_withheld()).then_some(newest);
+        }
         let mut sealed = match listed {
             Listed::Opened(listed) => {
                 let list = listed.left_by(collections);
@@ -100,7 +105,9 @@ impl History {
                 let mut snapshots = list.snapshots;
                 snapshots.retain(|snapshot| !collections.may_go(snapshot.id));
                 let gone = Vec::new();
-                return Self { snapshots, is_empty, greatest_sequence, domain, gone, rolled_back };
+                let history =
+                    Self { snapshots, is_empty, greatest_sequence, domain, gone, rolled_back };
+                return Ok(history);
             }
             Listed::Sealed(sealed) => sealed,
         };
@@ -117,7 +124,7 @@ impl History {
         snapshots.sort_by_key(Snapshot::order);
         let gone = gone.iter().map(|snapshot| snapshot.id).collect();
         let is_empty = sealed.is_empty();
-        Self { snapshots, is_empty, greatest_sequence, domain, gone, rolled_back }
+        Ok(Self { snapshots, is_empty, greatest_sequence, domain, gone, rolled_back })
     }
 
     /// If no snapshot is there, although backups of several sequences have stored arenas and no collection

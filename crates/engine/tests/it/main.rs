@@ -27,6 +27,7 @@ mod image_volumes;
 mod images;
 mod keys;
 mod linear;
+mod listings;
 mod lost_nodes;
 mod memory;
 mod model;

@@ -10,8 +10,8 @@ use strongroom_base::{DomainId, SnapshotId, Timestamp};
 use strongroom_catalog::Snapshot;
 use strongroom_repository::objects::ending_name;
 use strongroom_repository::{
-    Arrival, Arrivals, Doubt, Look, OwnSeries, Repository, RepositoryError, SeriesId, SnapshotList,
-    Usual,
+    Arrival, Arrivals, Doubt, Endings, Look, OwnSeries, Repository, RepositoryError, SeriesId,
+    SnapshotList, Usual,
 };
 
 /// Nanoseconds of a day.
@@ -37,7 +37,7 @@ pub fn look(
         return Ok(Arrivals::default());
     }
     let mut arrivals = Arrivals::read(repository)?;
-    refuse_lost_endings(list, &arrivals)?;
+    refuse_lost_endings(repository, list, &arrivals)?;
     let mut look = new_look(&foreign, &arrivals, repository.surroundings.clock.now());
     look.ended = list.endings.last().collect();
     let is_news = !look.ended.iter().all(|ending| arrivals.ended().contains(ending));
@@ -90,10 +90,14 @@ fn foreign(list: &SnapshotList) -> Vec<&Snapshot> {
 }
 
 /// Fails if a look knew of the end of a domain that is not known any more.
-fn refuse_lost_endings(list: &SnapshotList, arrivals: &Arrivals) -> Result<(), RepositoryError> {
-    match find_lost_endings(list, arrivals).next() {
+fn refuse_lost_endings(
+    repository: &Repository,
+    list: &SnapshotList,
+    arrivals: &Arrivals,
+) -> Result<(), RepositoryError> {
+    match find_lost_endings(repository, list, arrivals)?.first() {
         Some((domain, number)) => {
-            Err(RepositoryError::EndingLost { name: ending_name(domain, number) })
+            Err(RepositoryError::EndingLost { name: ending_name(*domain, *number) })
         }
         None => Ok(()),
     }
@@ -102,14 +106,23 @@ fn refuse_lost_endings(list: &SnapshotList, arrivals: &Arrivals) -> Result<(), R
 /// What an earlier look knew of the ends of domains, and is not there or cannot be read any more, nor
 /// was replaced: by domain and number.
 pub fn find_lost_endings(
+    repository: &Repository,
     list: &SnapshotList,
     arrivals: &Arrivals,
-) -> impl Iterator<Item = (DomainId, u32)> {
-    // What is withheld is not lost.
-    let is_known = list.endings.withheld().is_none();
-    let is_lost =
-        move |(domain, number): &(DomainId, u32)| is_known && !list.endings.know(*domain, *number);
-    arrivals.ended().iter().copied().filter(is_lost)
+) -> Result<Vec<(DomainId, u32)>, RepositoryError> {
+    let unknown_to = |endings: &Endings, asked: &mut Vec<(DomainId, u32)>| match endings.withheld()
+    {
+        // What is withheld is not lost.
+        Some(_) => asked.clear(),
+        None => asked.retain(|(domain, number)| !endings.know(*domain, *number)),
+    };
+    let mut lost: Vec<(DomainId, u32)> = arrivals.ended().iter().copied().collect();
+    unknown_to(&list.endings, &mut lost);
+    if !lost.is_empty() {
+        // A domain may have ended between the listing of the snapshots and that of the looks.
+        unknown_to(&Endings::read(repository)?, &mut lost);
+    }
+    Ok(lost)
 }
 
 fn has_own_doubts(list: &SnapshotList) -> bool {

@@ -15,8 +15,8 @@ use strongroom_repository::objects::{
     SESSIONS_FOLDER, SNAPSHOTS_FOLDER, bytes_max_of, list_objects, read_whole,
 };
 use strongroom_repository::{
-    Collections, ErrorKind, OwnRecord, Repository, SessionHead, SnapshotList, list_sealed,
-    list_sessions, open_snapshot, session_object, snapshot_object,
+    Collections, ErrorKind, OwnRecord, Repository, RepositoryError, SessionHead, SnapshotList,
+    list_sealed, list_sessions, list_snapshots, open_snapshot, session_object, snapshot_object,
 };
 
 /// A session that has not ended: its writer is at work, or was interrupted.
@@ -148,13 +148,15 @@ impl Census {
         // In the place of what is spoilt nothing can be created, so no writer is at work for it.
         let is_over = |id: &SnapshotId| spoilt.contains(id) || has_ended(*id);
         let was_none = |id: &SnapshotId| is_over(id) || !self.sessions.contains(id);
-        let no_session = self.stored.iter().filter(|(id, _)| was_none(id));
-        let without = no_session.filter(|(id, _)| {
-            spoilt.contains(id)
-                || !self.snapshots.contains(id) && !exists(backend, &snapshot_object(**id))
-        });
         let is_none = |id: &SnapshotId| is_over(id) || !exists(backend, &session_object(*id));
-        let gone = without.filter(|(id, _)| is_none(id));
+        let no_session = self.stored.iter().filter(|(id, _)| was_none(id));
+        // The session first: its snapshot is committed before it ends.
+        let gone = no_session.filter(|(id, _)| {
+            spoilt.contains(id)
+                || !self.snapshots.contains(id)
+                    && is_none(id)
+                    && !exists(backend, &snapshot_object(**id))
+        });
         gone.map(|(id, stored)| Unclaimed {
             id: *id,
             sequence: stored.sequence,
@@ -208,7 +210,7 @@ fn is_of_metadata(name: &ObjectName) -> bool {
 }
 
 /// True unless it is certain that there is no such object.
-fn exists(backend: &dyn Backend, name: &ObjectName) -> bool {
+pub fn exists(backend: &dyn Backend, name: &ObjectName) -> bool {
     !backend.size(name).is_err_and(|error| error.is_not_found())
 }
 
@@ -223,7 +225,7 @@ pub fn missing_sequences(
     own: &OwnRecord,
     collections: &Collections,
     proven: u64,
-) -> Vec<RangeInclusive<u64>> {
+) -> Result<Vec<RangeInclusive<u64>>, RepositoryError> {
     let listed = list.all().map(|snapshot| (&snapshot.domain, snapshot.sequence));
     let gone = collections.taken().filter(|gone| list.wishes.is_no_loss(collections, gone.id));
     let gone = gone.map(|gone| (&gone.domain, gone.sequence));
@@ -236,7 +238,7 @@ pub fn missing_sequences(
     };
     // What cannot be opened today may have any of them.
     if collections.are_withheld() || list.unreadable.iter().any(|(_, error)| error.is_withheld()) {
-        return Vec::new();
+        return Ok(Vec::new());
     }
     // What is damaged, or of a newer program, is reported as that.
     let unopened: HashSet<SnapshotId> =
@@ -251,9 +253,18 @@ pub fn missing_sequences(
     let is_to_go = |(id, _): &&(SnapshotId, _)| list.wishes.forget(*id);
     let to_go = list.unreadable.iter().filter(is_to_go).count();
     let unknown = (collections.taken().filter(|gone| gone.sequence == 0).count() + to_go) as u64;
-    let found = known.iter().filter(|sequence| (1..=end).contains(*sequence)).count() as u64;
-    if end - found <= unknown {
-        return Vec::new();
+    let is_any_missing = |known: &BTreeSet<u64>| {
+        let found = known.iter().filter(|sequence| (1..=end).contains(*sequence)).count() as u64;
+        end - found > unknown
+    };
+    if is_any_missing(&known) {
+        // A listing may lack what was committed during it, or since.
+        let since = list_snapshots(repository)?;
+        let of_owner = since.all().filter(|snapshot| snapshot.domain.is_empty());
+        known.extend(of_owner.map(|snapshot| snapshot.sequence));
+    }
+    if !is_any_missing(&known) {
+        return Ok(Vec::new());
     }
     let mut gaps = Vec::new();
     let mut next = 1;
@@ -265,7 +276,7 @@ pub fn missing_sequences(
         }
         next = sequence + 1;
     }
-    gaps
+    Ok(gaps)
 }
 
 /// The newest snapshot that this machine made, if the repository no longer has it: it was removed,
@@ -273,11 +284,12 @@ pub fn missing_sequences(
 pub fn own_snapshot_gone(
     repository: &Repository,
     own: &OwnRecord,
-    collections: &Collections,
-) -> Option<SnapshotId> {
+) -> Result<Option<SnapshotId>, RepositoryError> {
     let is_missing = |id: &SnapshotId| !exists(repository.backend(), &snapshot_object(*id));
-    let may_be_gone = |id: &SnapshotId| collections.are_withheld() || collections.took(*id);
-    own.newest.filter(|id| is_missing(id) && !may_be_gone(id))
+    let Some(newest) = own.newest.filter(is_missing) else { return Ok(None) };
+    // Only now: the one that removed it may have gone through a moment ago.
+    let collections = Collections::read(repository)?;
+    Ok((!collections.are_withheld() && !collections.took(newest)).then_some(newest))
 }
 
 /// The last snapshot that a machine made, which the repository does not give back.

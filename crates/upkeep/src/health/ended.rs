@@ -40,7 +40,7 @@ impl<'p> Proofs<'p> {
             false => Arrivals::default(),
         };
         let collections = Collections::read(repository)?;
-        let missing = missing_sequences(repository, list, own, &collections, 0);
+        let missing = missing_sequences(repository, list, own, &collections, 0)?;
         Ok(Self { wishes: &list.wishes, own_newest: own.newest, arrivals, missing })
     }
 

@@ -1,11 +1,12 @@
 //! Repairs one object, and reports the result.
 
 use strongroom_arena::envelope;
-use strongroom_backend::{Backend, BackendError, DIRECTORY_IN_PLACE, ObjectName};
+use strongroom_backend::{Backend, BackendError, DIRECTORY_IN_PLACE, ObjectName, remove_object};
 use strongroom_base::{Monitor, Problem, Severity, SnapshotId};
-use strongroom_repository::objects::read_whole;
+use strongroom_repository::objects::{read_whole, twin};
 
 use crate::health::audit::Affected;
+use crate::health::census::exists;
 
 /// What a repair did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -52,22 +53,31 @@ pub enum Mended {
     No(String),
 }
 
-/// Writes an object again as its own parity, or that of its copy, gives it.
+/// Writes an object again as its own parity, or that of its copy, gives it. What was removed together with
+/// its copy meanwhile stays away: a key that is withdrawn opens nothing again.
 pub fn mend(
     backend: &dyn Backend,
     name: &ObjectName,
     source: &ObjectName,
     arena_bytes: u32,
 ) -> Result<Mended, BackendError> {
+    let twin = twin(name).filter(|twin| exists(backend, twin));
     let object = match read_whole(backend, source, arena_bytes) {
         Err(error) if error.is_not_found() => return Ok(Mended::Gone),
         Err(error) if error.is_damage() => return Ok(Mended::No(error.to_string())),
         other => other?,
     };
-    match envelope::repair(&object.bytes) {
-        Ok(whole) => replace(backend, name, &whole),
+    let mended = match envelope::repair(&object.bytes) {
+        Ok(whole) => replace(backend, name, &whole)?,
         // Damaged further since the plan was made.
-        Err(error) => Ok(Mended::No(error.to_string())),
+        Err(error) => return Ok(Mended::No(error.to_string())),
+    };
+    match twin {
+        Some(twin) if !exists(backend, &twin) => {
+            remove_object(backend, name)?;
+            Ok(Mended::Gone)
+        }
+        _ => Ok(mended),
     }
 }
 

@@ -82,7 +82,7 @@ pub fn find_removed(
     let collections = Collections::read(repository)?;
     unclaimed.retain(|session| !list.wishes.is_no_loss(&collections, session.id));
     let proven = proven_sequence(repository, reader, &unclaimed)?;
-    let missing = &missing_sequences(repository, &list, &own, &collections, proven);
+    let missing = &missing_sequences(repository, &list, &own, &collections, proven)?;
     let (snapshots, arrivals) = (&list.readable(), &Arrivals::read(repository)?);
     let wishes = &list.wishes;
     let known = Known { snapshots, own_newest: own.newest, missing, wishes, arrivals };
