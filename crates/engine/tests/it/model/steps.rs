@@ -517,7 +517,8 @@ impl Model {
             let is_excused = *fired > 0
                 || matches!(error, EngineError::PartGone { .. })
                 || (is_loss(error) && self.ledger.excuses_losses())
-                || (is_not_collectable(error) && !self.claimed.is_empty());
+                || (is_not_collectable(error) && !self.claimed.is_empty())
+                || (self.was_merged && is_emptied(error));
             assert!(is_excused, "seed {}: {what}: {error}", self.log.seed);
         }
         result.ok()
@@ -576,6 +577,13 @@ fn is_our_fault(error: &EngineError) -> bool {
 /// A collection waits until what is planted is taken away.
 fn is_not_collectable(error: &EngineError) -> bool {
     matches!(error, EngineError::Repository(RepositoryError::NotCollectable { .. }))
+}
+
+/// No snapshot is left, and a copy has brought arenas whose snapshots its own verdicts removed: without
+/// these, that looks like a folder that was emptied.
+fn is_emptied(error: &EngineError) -> bool {
+    use RepositoryError::NotCollectable;
+    matches!(error, EngineError::Repository(NotCollectable { what, .. }) if what == "snapshots/")
 }
 
 /// True for an error that damage beyond parity explains.
