@@ -188,3 +188,33 @@ fn a_file_in_memory_that_is_written_through_a_mapping_is_read_each_night() {
         assert_eq!(content(&world, &outcome, file.to_str().unwrap())[0], byte);
     }
 }
+
+/// A file of sysfs says a page, and has a line.
+#[test]
+fn a_file_that_ends_before_its_size_is_stored_as_far_as_it_goes() {
+    let world = World::bare(69);
+    let path = "/sys/kernel/mm/transparent_hugepage/enabled";
+    let said = std::fs::read(path).unwrap();
+    assert!((said.len() as u64) < std::fs::metadata(path).unwrap().len());
+    let listener = Listener::new();
+    let outcome = run(&world.open(), &of(&world, &[path], Some(KERNEL)), &listener).unwrap();
+    assert_eq!(content(&world, &outcome, path), said);
+    assert_eq!(outcome.snapshot.stats.bytes, said.len() as u64);
+    let [problem] = &listener.problems()[..] else { panic!("{:?}", listener.problems()) };
+    assert!(problem.message.contains("it ended before the size that it has"), "{problem:?}");
+}
+
+/// They are part of the snapshot, so it is said before hours are spent on what they name.
+#[test]
+fn more_paths_than_a_snapshot_can_have_are_refused_at_the_beginning() {
+    let world = World::bare(70);
+    let deep = (0..18).fold(world.tree(), |deep, _| deep.join("a".repeat(200)));
+    std::fs::create_dir_all(&deep).unwrap();
+    let paths: Vec<_> = (0..900).map(|number| deep.join(number.to_string())).collect();
+    paths.iter().for_each(|path| std::fs::write(path, b"").unwrap());
+    let before = world.objects.snapshot();
+    let many = BackupOptions { paths, ..options(&world.tree()) };
+    let refused = run(&world.open(), &many, &Silent).unwrap_err().to_string();
+    assert!(refused.contains("the paths are too many for a snapshot"), "{refused}");
+    assert!(world.objects.snapshot() == before, "nothing was begun");
+}
