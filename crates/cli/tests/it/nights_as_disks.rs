@@ -248,6 +248,33 @@ fn a_machine_ends_with_the_program_that_started_it() {
     }
 }
 
+/// Another snapshot has come since: a machine that began again from it would look as if all that it wrote
+/// were lost.
+#[test]
+fn what_a_machine_wrote_belongs_to_the_snapshot_that_it_began_with() {
+    let world = World::with_repository();
+    let disk = talking_disk(&world, "hello\r\n");
+    let night = || {
+        world.run(["image", "backup", "vm1", &format!("vda={}", disk.display())]).exits(0);
+        let listed = world.run(["snapshots", "--json"]).exits(0).events("snapshot");
+        listed.last().unwrap()["id"].as_str().unwrap().to_owned()
+    };
+    let first = night();
+    let kept = world.path("kept");
+    let boot = ["--no-kvm", "--memory", "64MiB", "--keep", kept.to_str().unwrap()];
+    let starts = |snapshot: &str| {
+        let words = [&["--json", "boot", snapshot][..], &boot].concat();
+        let (child, _) = started(&world, &words, "\"machine\"");
+        interrupt(child).exits(0);
+    };
+    starts("latest");
+    let second = night();
+    assert_ne!(first, second);
+    let refused = world.run([&["boot", "latest"][..], &boot].concat()).exits(1);
+    refused.warns("has what vm1 of the snapshot").warns("name that snapshot to go on with it");
+    starts(&first);
+}
+
 /// Scratch folders: of a start, of overlays, and of the memory of a guest.
 #[test]
 fn what_a_killed_run_has_left_is_removed_by_the_next() {
