@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use strongroom_base::{Cancel, Fingerprint};
-use strongroom_repository::{ChunkReader, StreamCutter, false_if_unreadable};
+use strongroom_repository::{ChunkReader, StreamCutter};
 use strongroom_source::memory::Memory;
 use strongroom_source::memory::mark::{Detector, Mark, Marker, PAGE_BYTES};
 
@@ -162,9 +162,12 @@ impl Scan<'_> {
         let same = before.filter(|before| before.marks == marks);
         let has_turn = |turn| start / CHUNK_BYTES as u64 % ROTATION == turn;
         let is_mended = match same {
-            // What cannot be read now is taken for what it was.
             Some(before) if self.turn.is_some_and(has_turn) => {
-                !false_if_unreadable(self.reader.is_data(&before.chunk, buffer)).unwrap_or(true)
+                match self.reader.is_data(&before.chunk, buffer) {
+                    Ok(is_what_it_was) => !is_what_it_was,
+                    // What cannot be read now, or by this key, is taken for what it was.
+                    Err(error) => error.is_damage() || error.is_lost_chunk(),
+                }
             }
             _ => false,
         };
