@@ -174,6 +174,33 @@ fn a_repair_does_not_bring_a_withdrawn_key_back() {
     }
 }
 
+/// A place says once that the other object of a key is not there: the key is not withdrawn for that.
+#[test]
+fn one_wrong_answer_takes_no_key_away() {
+    for wrong in [1, 2] {
+        let world = World::new(4607);
+        let mut objects = world.objects.snapshot();
+        let names = names_in(&objects, KEYS_FOLDER);
+        Change::FlipBit(500).on_object(&mut objects, &names[0]);
+        let place = Arc::new(MemoryBackend::from_snapshot(objects));
+        let plan = plan_repair(&*place, &Silent, &Cancel::new()).unwrap();
+        let (hidden, bytes) = (names[1].clone(), place.snapshot()[&names[1]].clone());
+        let (inner, sizes, is_hidden) = (place.clone(), AtomicU64::new(0), AtomicBool::new(false));
+        let acting = RecordingBackend::acting(place.clone(), move |call| {
+            if is_hidden.swap(false, Ordering::Relaxed) {
+                inner.create(&hidden, &bytes).unwrap();
+            }
+            let is_asked = call.kind == CallKind::Size && call.name == hidden.as_str();
+            if is_asked && sizes.fetch_add(1, Ordering::Relaxed) == wrong {
+                inner.remove(&hidden).unwrap();
+                is_hidden.store(true, Ordering::Relaxed);
+            }
+        });
+        repair_objects(&acting, &plan, &Silent, &Cancel::new()).unwrap();
+        assert_eq!(names_in(&place.snapshot(), KEYS_FOLDER), names, "answer {wrong}");
+    }
+}
+
 /// A key is withdrawn by one that is slow, and a repair writes its first object again in between.
 #[test]
 fn a_key_that_is_written_again_while_it_is_withdrawn_is_removed() {

@@ -3,7 +3,7 @@
 use strongroom_arena::envelope;
 use strongroom_backend::{Backend, BackendError, DIRECTORY_IN_PLACE, ObjectName, remove_object};
 use strongroom_base::{Monitor, Problem, Severity, SnapshotId};
-use strongroom_repository::objects::{read_whole, twin};
+use strongroom_repository::objects::{KEYS_FOLDER, read_whole, twin};
 
 use crate::health::audit::Affected;
 use crate::health::census::exists;
@@ -61,7 +61,9 @@ pub fn mend(
     source: &ObjectName,
     arena_bytes: u32,
 ) -> Result<Mended, BackendError> {
-    let twin = twin(name).filter(|twin| exists(backend, twin));
+    // Of all that has a copy, only keys are ever taken back.
+    let of_key = twin(name).filter(|_| name.folder() == KEYS_FOLDER);
+    let twin = of_key.filter(|twin| exists(backend, twin));
     let object = match read_whole(backend, source, arena_bytes) {
         Err(error) if error.is_not_found() => return Ok(Mended::Gone),
         Err(error) if error.is_damage() => return Ok(Mended::No(error.to_string())),
@@ -73,12 +75,22 @@ pub fn mend(
         Err(error) => return Ok(Mended::No(error.to_string())),
     };
     match twin {
-        Some(twin) if !exists(backend, &twin) => {
+        Some(twin) if is_withdrawn(backend, &twin)? => {
             remove_object(backend, name)?;
             Ok(Mended::Gone)
         }
         _ => Ok(mended),
     }
+}
+
+/// Whether an object that was there is gone for certain: one answer may be wrong, and what is removed for it is
+/// perhaps the last copy of a key.
+fn is_withdrawn(backend: &dyn Backend, name: &ObjectName) -> Result<bool, BackendError> {
+    if exists(backend, name) {
+        return Ok(false);
+    }
+    let listed = backend.list(name.folder())?;
+    Ok(listed.iter().all(|info| info.name != *name) && !exists(backend, name))
 }
 
 /// Puts an object in its place, unless something is there that only a person can move away.
