@@ -300,9 +300,10 @@ fn collect(
             Ok(Ok(decided)) => decided,
             Err(error) => return Err(error),
         };
-        sweeps = is_marked;
         let is_own;
         (selection, is_own) = create_verdict(repository, number, &verdict)?;
+        // What is marked is what stays by this verdict; by another's, more may stay.
+        sweeps = is_marked && is_own;
         if !is_own && let Some(carried) = collector.reckon_found(number, &selection, &mut kept)? {
             outcome.carried = carried;
             return Ok(outcome);

@@ -235,6 +235,36 @@ fn check_each_slot(world: &World) {
     assert!(kept > 30 && gone > 10, "{kept} were kept, {gone} went");
 }
 
+/// Found by the simulation, seed 1796018413523 at 0f83933e: an arena was put off, so it counts as removed, and what
+/// needed it was forgotten. Two prunes had one plan; one could not read everything and kept all, and the other
+/// swept that arena by its own verdict, which was not the first.
+#[test]
+fn what_the_verdict_of_another_prune_keeps_is_not_swept() {
+    let (world, [_, (second, image)]) = one_forgotten(15);
+    let needed = *Slots::of(&world.open()).needed.first().unwrap();
+    let set = BTreeMap::from([(needed.arena, ArenaSlots::All)]);
+    let wrong = Selection { snapshots: Vec::new(), slots: SlotSets(set) };
+    assert!(create_plan(&world.open(), 1, &wrong).unwrap());
+    create_verdict(&world.open(), 1, &wrong).unwrap();
+    let outcome = prune(&world.open(), &ALL, &Silent, &Cancel::new()).unwrap();
+    assert_eq!(outcome.carried.arenas_put_off, 1);
+    let next = Collections::read(&world.open()).unwrap().next;
+    forget(&world.open(), &[second]).unwrap();
+    let (other, is_there) = (world.open(), AtomicBool::new(false));
+    let verdict = format!("collections/{next}.verdict");
+    let acting = RecordingBackend::acting(world.objects.clone(), move |call| {
+        let is_own = call.kind == CallKind::Create && call.name == verdict;
+        if is_own && !is_there.swap(true, Ordering::Relaxed) {
+            create_verdict(&other, next, &Selection::default()).unwrap();
+            // Its owner changes their mind once more.
+            remember(&other, &[second]).unwrap();
+        }
+    });
+    let repository = world.open_over(Arc::new(acting)).unwrap();
+    prune(&repository, &ALL, &Silent, &Cancel::new()).unwrap();
+    world.assert_holds(&world.open(), second, &image, "after the other's verdict");
+}
+
 /// A verdict that comes between the plan of a prune and its own.
 #[test]
 fn a_verdict_that_another_program_was_faster_with_is_reckoned() {
