@@ -377,12 +377,13 @@ impl Collector<'_> {
         look(self.repository, &list, self.options.dry_run)?;
         let goes = |snapshot| wishes.forget(snapshot);
         reach.mark(staying(&list, &goes)?)?;
-        reach.finish(&sessions)?;
+        reach.finish()?;
         if reach.lacks_something() {
             let listed = ListedArenas::list(repository.backend())?;
             let exists = |arena| !listed.generations(arena).is_empty();
             reach.refuse_hidden(|arena| exists(arena) && !collections.is_dead(arena))?;
         }
+        reach.mark_written(&sessions)?;
         for lost in lost.iter().chain(&in_doubt) {
             reach.mark_left(&lost.trees)?;
         }

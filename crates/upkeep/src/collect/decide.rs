@@ -253,7 +253,7 @@ fn of_unsure_wish(error: RepositoryError, collections: &Collections) -> Reposito
 /// Marks what these snapshots need, and all that follows from it. Returns whether one of them is new.
 fn mark(reach: &mut Reach<'_>, snapshots: Vec<&Snapshot>) -> Result<bool, RepositoryError> {
     let is_new = reach.mark(snapshots)?;
-    reach.finish(&HashSet::new())?;
+    reach.finish()?;
     reach.refuse_hidden(|_| false)?;
     Ok(is_new)
 }

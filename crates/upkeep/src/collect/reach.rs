@@ -35,12 +35,12 @@ pub struct Reach<'r> {
     moved: HashMap<Fingerprint, ArenaId>,
     /// Those of them that no arena has whose summary could be read.
     unfound: HashMap<Fingerprint, ArenaId>,
-    /// Chunks of snapshots that were removed without having been forgotten, of which no place, or no
-    /// base, is left: that stops nothing.
+    /// Chunks of snapshots that were removed without having been forgotten, and of sessions, of which no
+    /// place, or no base, is left: that stops nothing.
     given_up: HashSet<Fingerprint>,
-    /// Arenas that such snapshots name and that cannot be read.
+    /// Arenas that these name and that cannot be read.
     passed_over: HashSet<ArenaId>,
-    /// While what is left of such snapshots is marked: what cannot be read is lost.
+    /// While what these have left is marked: what cannot be read is lost.
     is_lenient: bool,
     /// Whether something was marked or added since the last `finish`.
     is_open: bool,
@@ -117,13 +117,33 @@ impl<'r> Reach<'r> {
     /// and once [`finish`](Self::finish) has looked at those. What it needs and is nowhere keeps nothing
     /// else from being collected.
     pub fn mark_left(&mut self, trees: &[Recipe]) -> Result<(), RepositoryError> {
-        // What others need must not count as known because this one has it, too.
+        self.leniently(|reach| {
+            trees.iter().try_for_each(|tree| reach.what_is_left(tree))?;
+            reach.finish()
+        })
+    }
+
+    /// Marks what these sessions have written, whose writers may be at work, as [`mark_left`](Self::mark_left)
+    /// does. A create that came late has brought some of them back, after what their deltas need had gone,
+    /// and anyone who may store can invent one: what none can read keeps nothing else from being collected.
+    pub fn mark_written(&mut self, sessions: &HashSet<SnapshotId>) -> Result<(), RepositoryError> {
+        match sessions.is_empty() {
+            true => Ok(()),
+            false => self.leniently(|reach| reach.follow(sessions)),
+        }
+    }
+
+    /// Marks what may lack something without having to.
+    fn leniently(
+        &mut self,
+        mark: impl FnOnce(&mut Self) -> Result<(), RepositoryError>,
+    ) -> Result<(), RepositoryError> {
+        // What others need must not count as known because this has it, too.
         let memo = PartMemo::new(self.reader.limits().memo_kept_min);
         let known = std::mem::replace(&mut self.known, memo);
         let (moved, unfound) = (self.moved.clone(), self.unfound.clone());
         (self.is_open, self.is_lenient) = (true, true);
-        let left = trees.iter().try_for_each(|tree| self.what_is_left(tree));
-        let marked = left.and_then(|()| self.finish(&HashSet::new()));
+        let marked = mark(self);
         let with_lost = std::mem::replace(&mut self.moved, moved);
         let names = with_lost.into_keys().filter(|name| !self.moved.contains_key(name));
         self.given_up.extend(names);
@@ -242,9 +262,13 @@ impl<'r> Reach<'r> {
         Ok(stored_bytes(&*self.reader.store().arena(id)?, self.inventory.unneeded(holding)))
     }
 
-    /// Marks what follows from what was marked: all places of chunks that moved, everything that
-    /// these sessions wrote, and the bases of all that.
-    pub fn finish(&mut self, sessions: &HashSet<SnapshotId>) -> Result<(), RepositoryError> {
+    /// Marks what follows from what was marked: all places of chunks that moved, and the bases of all that.
+    pub fn finish(&mut self) -> Result<(), RepositoryError> {
+        self.follow(&HashSet::new())
+    }
+
+    /// The same, and everything that these sessions wrote.
+    fn follow(&mut self, sessions: &HashSet<SnapshotId>) -> Result<(), RepositoryError> {
         if !std::mem::take(&mut self.is_open) && sessions.is_empty() {
             return Ok(());
         }
