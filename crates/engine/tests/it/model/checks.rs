@@ -36,10 +36,12 @@ impl Model {
         let tree = self.world.tree();
         let mut losses = Losses::new();
         let collections = Collections::read(&repository).unwrap();
-        // One that another copy has collected is there all the same if it came from this one.
-        let listed = list_snapshots(&repository).unwrap();
-        let listed: BTreeSet<SnapshotId> =
-            listed.snapshots.iter().chain(&listed.forgotten).map(|snapshot| snapshot.id).collect();
+        // One that another copy has collected is there all the same if it came from this one, also while it
+        // is damaged.
+        let list = list_snapshots(&repository).unwrap();
+        let mut listed: BTreeSet<SnapshotId> =
+            list.snapshots.iter().chain(&list.forgotten).map(|snapshot| snapshot.id).collect();
+        listed.extend(list.unreadable.iter().map(|(id, _)| *id));
         let is_gone = |id: &SnapshotId| collections.took(*id) && !listed.contains(id);
         self.expected.retain(|id, _| {
             let is_gone = is_gone(id);
