@@ -85,7 +85,7 @@ impl<'r> ParentDirectory<'r> {
         }
     }
 
-    /// The same at a path of this machine, with the device that it was on and the one that it is on.
+    /// This directory at a path of this machine, with the device that it was on and the one that it is on.
     pub fn here(self, path: Vec<u8>, devices: Option<[u64; 2]>) -> Self {
         let is_certain = path != b"/";
         let device = devices.filter(|_| is_certain).map(|[then, _]| then);

@@ -204,7 +204,7 @@ fn a_file_that_ends_before_its_size_is_stored_as_far_as_it_goes() {
     assert!(problem.message.contains("it ended before the size that it has"), "{problem:?}");
 }
 
-/// They are part of the snapshot, so it is said before hours are spent on what they name.
+/// Paths are part of the snapshot: that they are too many is said before hours are spent on what they name.
 #[test]
 fn more_paths_than_a_snapshot_can_have_are_refused_at_the_beginning() {
     let world = World::bare(70);

@@ -53,7 +53,7 @@ fn what_one_listing_lacks_is_not_missing() {
     }
 }
 
-/// Its snapshot was committed and removed by a collection just when this machine asked for it.
+/// The last snapshot of this machine is removed by a collection just when it is asked for.
 #[test]
 fn a_collection_during_the_search_for_the_last_snapshot_is_no_loss() {
     let world = World::new(4601).with_cache();

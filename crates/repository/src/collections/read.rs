@@ -130,7 +130,7 @@ impl Collections {
         }
     }
 
-    /// Those that a listing shows, and verdicts that must not exist: if one does, a collection went
+    /// The collections that a listing shows, and verdicts that must not exist: if one does, one went
     /// through while they were listed and read. None if that is known already: a plan vanished.
     fn read_listed(
         repository: &Repository,

@@ -244,7 +244,7 @@ fn a_collector_that_is_overtaken_twice_does_not_report_what_others_removed() {
     history.check_done(&world.open(), "after them all");
 }
 
-/// What a reader learns of the collections if this happens once it has listed the plan of the second,
+/// The collections as a reader knows them if this happens once it has listed the plan of the second,
 /// which waits, and before it reads it.
 #[track_caller]
 fn check_between_listing_and_plan(seed: u64, act: fn(&Repository)) {

@@ -59,7 +59,7 @@ fn any_read_that_gives_something_else_once() {
     check_each_crash(17, |at| FaultPlan::hiccup(reads(), at, FaultKind::Zeros));
 }
 
-/// What a snapshot that stays needs is in an arena that is missing: it may come back, so its bases and
+/// An arena is missing that has what a snapshot that stays needs: it may come back, so its bases and
 /// further copies of what it had must not go.
 #[test]
 fn an_arena_that_is_missing_stops_it() {
