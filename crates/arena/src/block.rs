@@ -194,11 +194,21 @@ impl BlockSealer {
     /// of the draft is left.
     pub fn seal_within(
         &mut self,
-        mut bytes: Vec<u8>,
+        bytes: Vec<u8>,
         draft: &mut BlockDraft,
         arena: ArenaId,
         key: &SealKey,
     ) -> SealedBlock {
+        self.pack_within(bytes, draft).seal(arena, key)
+    }
+
+    /// What is sealed of the draft, in the memory of a block that is no longer needed; only the memory
+    /// of the draft is left.
+    pub(crate) fn pack_within(
+        &mut self,
+        mut bytes: Vec<u8>,
+        draft: &mut BlockDraft,
+    ) -> PackedBlock {
         assert!(!draft.is_empty(), "a block holds a chunk");
         let is_random = self.looks_random(draft.data());
         let (number, first_slot) = (draft.number, draft.first_slot);
@@ -218,7 +228,7 @@ impl BlockSealer {
         };
         let raw_bytes = u32::try_from(payload.len()).expect("checked above");
         let head = BlockHead { first_slot, chunk_count, raw_bytes, codec };
-        seal_block(number, head, bytes, arena, key)
+        PackedBlock::of(number, head, bytes)
     }
 
     /// Compresses at another level from now on.
@@ -248,21 +258,50 @@ impl BlockSealer {
 /// Bytes in front of a block's payload.
 const PAYLOAD_START: usize = FRAME_BYTES + BLOCK_HEAD_BYTES;
 
-/// Fills in frame and head, and seals what is after the frame.
-fn seal_block(
-    number: u32,
-    head: BlockHead,
-    mut bytes: Vec<u8>,
-    arena: ArenaId,
-    key: &SealKey,
-) -> SealedBlock {
-    let sealed_bytes = bytes.len() - FRAME_BYTES + TAG_BYTES;
-    let sealed_bytes = u32::try_from(sealed_bytes).expect("a block keeps to its bound");
-    let frame = BlockFrame { number, sealed_bytes };
-    bytes[..FRAME_BYTES].copy_from_slice(&frame.pack());
-    bytes[FRAME_BYTES..PAYLOAD_START].copy_from_slice(&head.pack());
-    key.seal_from(FRAME_BYTES, u64::from(number), &frame.aad(arena), &mut bytes);
-    SealedBlock { frame, head, bytes }
+/// A block that is not sealed yet.
+#[derive(Debug)]
+pub(crate) struct PackedBlock {
+    pub frame: BlockFrame,
+    pub head: BlockHead,
+    /// Frame, head and payload.
+    pub bytes: Vec<u8>,
+}
+
+impl PackedBlock {
+    /// Fills in frame and head in front of the payload.
+    fn of(number: u32, head: BlockHead, mut bytes: Vec<u8>) -> Self {
+        let sealed_bytes = bytes.len() - FRAME_BYTES + TAG_BYTES;
+        let sealed_bytes = u32::try_from(sealed_bytes).expect("a block keeps to its bound");
+        let frame = BlockFrame { number, sealed_bytes };
+        bytes[..FRAME_BYTES].copy_from_slice(&frame.pack());
+        bytes[FRAME_BYTES..PAYLOAD_START].copy_from_slice(&head.pack());
+        Self { frame, head, bytes }
+    }
+
+    /// What was sealed at the start of `bytes`.
+    pub(crate) fn unsealed(
+        bytes: &[u8],
+        arena: ArenaId,
+        key: &SealKey,
+    ) -> Result<Self, BlockError> {
+        let frame = BlockFrame::unpack(bytes)?;
+        let damaged = BlockError::Damaged { number: frame.number };
+        let end = FRAME_BYTES + frame.sealed_bytes as usize;
+        let mut bytes = bytes.get(..end).ok_or(damaged)?.to_vec();
+        let number = u64::from(frame.number);
+        let opened = key.open(number, &frame.aad(arena), &mut bytes[FRAME_BYTES..]);
+        let (head, _) = opened.map_err(|_| damaged)?.split_at(BLOCK_HEAD_BYTES);
+        let head = BlockHead::unpack(head)?;
+        bytes.truncate(end - TAG_BYTES);
+        Ok(Self { frame, head, bytes })
+    }
+
+    /// Seals head and payload.
+    pub(crate) fn seal(mut self, arena: ArenaId, key: &SealKey) -> SealedBlock {
+        let (frame, head) = (self.frame, self.head);
+        key.seal_from(FRAME_BYTES, u64::from(frame.number), &frame.aad(arena), &mut self.bytes);
+        SealedBlock { frame, head, bytes: self.bytes }
+    }
 }
 
 /// Bytes of the shortest block of padding.
@@ -283,7 +322,7 @@ pub(crate) fn seal_padding(
     );
     let mut bytes = Vec::with_capacity(block_bytes);
     bytes.resize(block_bytes - TAG_BYTES, 0);
-    seal_block(number, BlockHead::PADDING, bytes, arena, key)
+    PackedBlock::of(number, BlockHead::PADDING, bytes).seal(arena, key)
 }
 
 /// Parts of a block's data that are sampled before it is compressed.
@@ -436,24 +475,6 @@ impl OpenBlock {
             + self.chunks.capacity() * size_of::<OpenChunk>()
             + bases * size_of::<Location>()
     }
-}
-
-/// The block at the start of `bytes`, sealed under another key, with what it holds as it was.
-pub(crate) fn seal_again(
-    bytes: &[u8],
-    arena: ArenaId,
-    key: &SealKey,
-    next: &SealKey,
-) -> Result<SealedBlock, BlockError> {
-    let frame = BlockFrame::unpack(bytes)?;
-    let damaged = BlockError::Damaged { number: frame.number };
-    let end = FRAME_BYTES + frame.sealed_bytes as usize;
-    let mut block = bytes.get(..end).ok_or(damaged)?.to_vec();
-    let opened = key.open(u64::from(frame.number), &frame.aad(arena), &mut block[FRAME_BYTES..]);
-    let (head, _) = opened.map_err(|_| damaged)?.split_at(BLOCK_HEAD_BYTES);
-    let head = BlockHead::unpack(head)?;
-    block.truncate(end - TAG_BYTES);
-    Ok(seal_block(frame.number, head, block, arena, next))
 }
 
 /// Why a block cannot be opened.

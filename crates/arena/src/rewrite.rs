@@ -9,16 +9,16 @@
 
 use std::collections::BTreeMap;
 
-use strongroom_base::Entropy;
-use strongroom_base::entropy::random_array;
 use strongroom_base::keys::WriteKeys;
 
-use crate::block::{BlockDraft, BlockSealer, CompressionLevel, OpenBlock, SealedBlock, seal_again};
+use crate::block::{
+    BlockDraft, BlockSealer, CompressionLevel, OpenBlock, PackedBlock, SealedBlock,
+};
 use crate::blocks_key::BlocksKey;
 use crate::envelope::format::Origin;
 use crate::envelope::{self, Redundancy};
 use crate::error::{ArenaError, damaged, envelope_error};
-use crate::format::ArenaHead;
+use crate::format::{ArenaHead, BlockHead, SummaryBlock};
 use crate::name::ArenaName;
 use crate::opened::Arena;
 use crate::slots::SummarySlot;
@@ -36,8 +36,6 @@ pub struct Rewriting<'r> {
     pub redundancy: Redundancy,
     /// Whether it is padded.
     pub padding: bool,
-    /// Draws the salt of blocks that are sealed again.
-    pub entropy: &'r dyn Entropy,
 }
 
 /// A generation that exists: its name, and the bytes of its object.
@@ -79,42 +77,42 @@ pub fn rewrite(
     }
     let left = blocks_left(&sources, goes);
     let is_taken_over = |block: &BlockLeft| block.is_whole(&sources);
-    let mut next_head = first.head.clone();
     let keeps_bytes = sources.len() == 1 && !rewriting.padding && left.values().all(is_taken_over);
-    if !keeps_bytes {
-        next_head.salt = random_array(rewriting.entropy);
-    }
-    let next = store.blocks_key(id, &next_head, origin.session).ok_or(ArenaError::PutOnly)?;
-    let next = next.open()?;
     let mut sealer = BlockSealer::new(CompressionLevel::DEFAULT);
-    let mut builder = ArenaBuilder::rebuilding(id, &next_head, Some(store.authority()?));
+    let mut builder = ArenaBuilder::rebuilding(id, &first.head, Some(store.authority()?));
     for (number, block) in &left {
         let lost = |_| damaged(id, format!("block {number} is damaged"));
         let (source, place) = block.holders[0];
         let opened = block.open(&sources)?;
-        let sealed = if !block.is_whole(&sources) {
-            let mut draft = block.draft(&opened, *number);
-            sealer.seal_within(Vec::new(), &mut draft, id, next)
-        } else if keeps_bytes {
-            let (block, bytes) =
-                (&sources[source].arena.summary.blocks[place], sources[source].block(place));
-            SealedBlock { frame: block.frame, head: block.head, bytes: bytes.to_vec() }
+        let slots = |head: BlockHead| head.slots().map(|slot| block.slot(&sources, slot));
+        if keeps_bytes {
+            let SummaryBlock { frame, head, .. } = sources[source].arena.summary.blocks[place];
+            let bytes = sources[source].block(place).to_vec();
+            builder.push(&SealedBlock { frame, head, bytes }, slots(head).collect::<Vec<_>>());
         } else {
-            let present = sources[source].key.open()?;
-            seal_again(sources[source].block(place), id, present, next).map_err(lost)?
-        };
-        let slots = sealed.head.slots().map(|slot| block.slot(&sources, slot));
-        builder.push(&sealed, slots.collect::<Vec<_>>());
+            let packed = if block.is_whole(&sources) {
+                let key = sources[source].key.open()?;
+                PackedBlock::unsealed(sources[source].block(place), id, key).map_err(lost)?
+            } else {
+                sealer.pack_within(Vec::new(), &mut block.draft(&opened, *number))
+            };
+            builder.push_unsealed(&packed, slots(packed.head).collect::<Vec<_>>());
+        }
     }
+    let (generation, is_padded) = (rewriting.generation, rewriting.padding);
+    let next = match keeps_bytes {
+        true => None,
+        false => Some(builder.seal_again(&first.key, generation, is_padded)?),
+    };
     // It stays in its domain: else the machines of that domain could no longer use it.
     let foreign = ArenaError::Foreign { arena: id, domain };
     let domain = store.domain(domain).ok_or(foreign)?;
     Ok(builder.finish(Finishing {
-        generation: rewriting.generation,
+        generation,
         origin,
         keys: &WriteKeys { domain, ..rewriting.keys.clone() },
         redundancy: rewriting.redundancy,
-        padding: rewriting.padding.then_some(next),
+        padding: next.as_ref().filter(|_| is_padded),
     }))
 }
 

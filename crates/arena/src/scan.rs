@@ -6,14 +6,13 @@
 //! log). The arena keeps its name and its slots; what is lost is left out, and its generation is
 //! raised.
 
-use strongroom_base::entropy::random_array;
 use strongroom_base::keys::WriteKeys;
 use strongroom_base::seal::SealKey;
 use strongroom_base::{ArenaId, DomainId, Fingerprint, Fingerprinter};
 
 use crate::block::{
-    BlockDraft, BlockError, BlockSealer, CompressionLevel, OpenBlock, SealedBlock, StoredChunk,
-    open_block, seal_again,
+    BlockDraft, BlockError, BlockSealer, CompressionLevel, OpenBlock, PackedBlock, SealedBlock,
+    StoredChunk, open_block,
 };
 use crate::envelope;
 use crate::error::{ArenaError, damaged, envelope_error};
@@ -59,11 +58,8 @@ pub fn rescue(
     }
     let head = head_of(&salvage.body).ok_or_else(|| damaged(id, "its key is lost"))?;
     let origin = salvage.header.origin;
-    let key_of =
-        |head: &ArenaHead| store.blocks_key(id, head, origin.session).ok_or(ArenaError::PutOnly);
-    let key = key_of(&head)?;
-    let key = key.open()?;
-    let mut blocks = scan_blocks(&salvage.body, id, key)?;
+    let key = store.blocks_key(id, &head, origin.session).ok_or(ArenaError::PutOnly)?;
+    let mut blocks = scan_blocks(&salvage.body, id, key.open()?)?;
     let found = blocks.len();
     blocks.retain(|(sealed, _)| sealed.head.codec != Codec::Padding);
     let is_padded = blocks.len() < found;
@@ -81,16 +77,9 @@ pub fn rescue(
         leaves_out(opened, slots)
     };
     let is_sealed_again = is_padded || blocks.iter().zip(&slots).any(is_short);
-    let mut next_head = head.clone();
-    if is_sealed_again {
-        // A new message: it is sealed, with all else, under a key of its own.
-        next_head.salt = random_array(rescuing.entropy);
-    }
-    let next = key_of(&next_head)?;
-    let next = next.open()?;
     // Without the summary the domain is what the head says, and anybody can write a head.
     let authority = summary.is_some().then(|| store.authority()).transpose()?;
-    let mut builder = ArenaBuilder::rebuilding(id, &next_head, authority);
+    let mut builder = ArenaBuilder::rebuilding(id, &head, authority);
     let mut sealer = BlockSealer::new(CompressionLevel::DEFAULT);
     let mut blocks_saved = 0;
     for ((sealed, opened), slots) in blocks.iter().zip(slots) {
@@ -102,18 +91,23 @@ pub fn rescue(
             builder.push(sealed, slots);
         } else if leaves_out(opened, &slots) {
             let mut draft = draft_of(sealed, opened, &slots);
-            builder.push(&sealer.seal_within(Vec::new(), &mut draft, id, next), slots);
+            builder.push_unsealed(&sealer.pack_within(Vec::new(), &mut draft), slots);
         } else {
-            let lost = |error| damaged(id, error);
-            builder.push(&seal_again(&sealed.bytes, id, key, next).map_err(lost)?, slots);
+            let block = PackedBlock::unsealed(&sealed.bytes, id, key.open()?);
+            builder.push_unsealed(&block.map_err(|error| damaged(id, error))?, slots);
         }
     }
+    // New messages are sealed, with all else, under a key of their own.
+    let next = match is_sealed_again {
+        true => Some(builder.seal_again(&key, rescuing.generation, is_padded)?),
+        false => None,
+    };
     let arena = builder.finish(Finishing {
         generation: rescuing.generation,
         origin,
         keys,
         redundancy: rescuing.redundancy,
-        padding: is_padded.then_some(next),
+        padding: next.as_ref().filter(|_| is_padded),
     });
     Ok(Rescued { arena, blocks_saved, blocks_before: Some(head.block_count) })
 }

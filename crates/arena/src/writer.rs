@@ -7,15 +7,19 @@ use strongroom_base::seal::{AuthorityKey, AuthorityPublicKey, SealKey, TAG_BYTES
 use strongroom_base::{ArenaId, ArenaSecret, Entropy, Fingerprinter, NamingKeys, WriteKeys};
 
 use crate::block::{
-    OpenBlock, PADDING_BYTES_MAX, PADDING_BYTES_MIN, SealedBlock, open_block, seal_padding,
+    OpenBlock, PADDING_BYTES_MAX, PADDING_BYTES_MIN, PackedBlock, SealedBlock, open_block,
+    seal_padding,
 };
+use crate::blocks_key::{BlocksKey, KEY_INFO};
 use crate::decompress::decompress;
 use crate::envelope::format::{ObjectKind, Origin};
 use crate::envelope::{self, HEADROOM, Identity, Redundancy};
+use crate::error::ArenaError;
 use crate::format::{
-    ArenaHead, BLOCKS_ALIGNMENT, BLOCKS_ALIGNMENT_SMALL, BLOCKS_SALT_BYTES, FormatError,
-    HEAD_BYTES, SEALED_KEY_BYTES, SEALED_SUMMARY_EXTRA_BYTES, SMALL_BLOCKS_BYTES,
-    SUMMARY_BYTES_MAX, SUMMARY_SALT_BYTES, SUMMARY_START, Summary, SummaryBlock,
+    ArenaHead, BLOCKS_ALIGNMENT, BLOCKS_ALIGNMENT_SMALL, BLOCKS_SALT_BYTES, BlockFrame, BlockHead,
+    FRAME_BYTES, FormatError, HEAD_BYTES, SEALED_KEY_BYTES, SEALED_SUMMARY_EXTRA_BYTES,
+    SMALL_BLOCKS_BYTES, SUMMARY_BYTES_MAX, SUMMARY_SALT_BYTES, SUMMARY_START, Summary,
+    SummaryBlock,
 };
 use crate::mark::{SummaryBinding, is_marked, mark};
 use crate::name::ArenaName;
@@ -74,8 +78,6 @@ pub struct ArenaSeed {
     sealed_key: [u8; SEALED_KEY_BYTES],
 }
 
-/// The context in which arena keys are sealed.
-pub(crate) const KEY_INFO: &str = "strongroom v0 arena key";
 const SUMMARY_CONTEXT: &str = "strongroom v0 arena summary";
 
 impl ArenaSeed {
@@ -175,21 +177,77 @@ impl ArenaBuilder {
 
     /// Appends a block and its chunks. Blocks come in ascending order.
     pub fn push(&mut self, block: &SealedBlock, slots: impl IntoIterator<Item = SummarySlot>) {
+        self.describe(block.frame, block.head, slots);
+        self.memory.extend_from_slice(&block.bytes);
+    }
+
+    /// Appends a block that [`ArenaBuilder::seal_again`] seals with all others.
+    pub(crate) fn push_unsealed(
+        &mut self,
+        block: &PackedBlock,
+        slots: impl IntoIterator<Item = SummarySlot>,
+    ) {
+        self.describe(block.frame, block.head, slots);
+        self.memory.extend_from_slice(&block.bytes);
+        self.memory.extend_from_slice(&[0; TAG_BYTES]);
+    }
+
+    /// Seals the blocks of an arena that is rewritten, under a key and a salt that follow from all that is
+    /// sealed: two programs that make the same of an arena make the same bytes, and if they do not, no
+    /// message of one has key and number of a message of the other. Returns the key.
+    ///
+    /// # Errors
+    ///
+    /// [`ArenaError::Damaged`] if the head does not hold the arena's key.
+    pub(crate) fn seal_again(
+        &mut self,
+        key: &BlocksKey,
+        generation: u32,
+        is_padded: bool,
+    ) -> Result<SealKey, ArenaError> {
+        let summary = self.summary.pack();
+        let mut hash = blake3::Hasher::new();
+        // The length of padding, which is sealed too, follows from these.
+        hash.update(&generation.to_le_bytes());
+        hash.update(&[u8::from(is_padded), u8::from(self.authority.is_some())]);
+        hash.update(&(summary.len() as u64).to_le_bytes());
+        hash.update(&summary);
+        hash.update(&self.memory[self.room_bytes..]);
+        let (salt, key) = key.again(&hash.finalize())?;
+        self.salt = salt;
+        let mut rest = &mut self.memory[self.room_bytes..];
+        for SummaryBlock { frame, .. } in &self.summary.blocks {
+            let block = FRAME_BYTES + frame.sealed_bytes as usize;
+            let block = rest.split_off_mut(..block).expect("each block was appended whole");
+            key.seal_in_place(
+                u64::from(frame.number),
+                &frame.aad(self.id),
+                &mut block[FRAME_BYTES..],
+            );
+        }
+        Ok(key)
+    }
+
+    /// Takes a block and its chunks into the summary.
+    fn describe(
+        &mut self,
+        frame: BlockFrame,
+        head: BlockHead,
+        slots: impl IntoIterator<Item = SummarySlot>,
+    ) {
         let offset = u32::try_from(self.blocks_bytes()).expect("an arena is at most 4 GiB");
         let before = self.summary.slots.len();
         self.summary.slots.extend(slots);
         assert_eq!(
             self.summary.slots.len() - before,
-            block.head.chunk_count as usize,
+            head.chunk_count as usize,
             "each chunk of a block has its slot"
         );
         assert!(
-            self.summary.blocks.last().is_none_or(|last| last.frame.number < block.frame.number),
+            self.summary.blocks.last().is_none_or(|last| last.frame.number < frame.number),
             "blocks come in order"
         );
-        let (frame, head) = (block.frame, block.head);
         self.summary.blocks.push(SummaryBlock { frame, head, offset });
-        self.memory.extend_from_slice(&block.bytes);
     }
 
     /// The slot after those of all blocks so far.

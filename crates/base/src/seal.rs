@@ -56,6 +56,17 @@ impl SealKey {
         bytes.extend_from_slice(tag.as_ref());
     }
 
+    /// As [`SealKey::seal`], where the bytes end with room for the tag.
+    pub fn seal_in_place(&self, number: u64, aad: &[u8], bytes: &mut [u8]) {
+        let end = bytes.len().checked_sub(TAG_BYTES).expect("there is room for the tag");
+        let (message, tag) = bytes.split_at_mut(end);
+        let sealed = self
+            .0
+            .seal_in_place_separate_tag(nonce(number), Aad::from(aad), message)
+            .expect("a message is shorter than the 64 GiB that GCM can seal");
+        tag.copy_from_slice(sealed.as_ref());
+    }
+
     /// Decrypts in place what `seal` made; gives the message without its tag.
     pub fn open<'m>(
         &self,

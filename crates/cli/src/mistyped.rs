@@ -69,8 +69,12 @@ fn familiar(error: &clap::Error, words: &[OsString]) -> Option<(String, String)>
             let word = text(ContextKind::InvalidArg)?;
             let shown = Printable::text(word);
             if word.starts_with('-') {
-                let hint = for_option(of, word)?;
-                return Some((format!("`{of}` has no option `{shown}`"), hint.to_owned()));
+                let of_help = || format!("`strongroom {of} --help` lists its options");
+                let is_unlike =
+                    text(ContextKind::SuggestedArg).is_some_and(|arg| !is_like(word, arg));
+                let hint = for_option(of, word).map(str::to_owned);
+                let hint = hint.or_else(|| (is_unlike && !of.is_empty()).then(of_help))?;
+                return Some((format!("`{of}` has no option `{shown}`"), hint));
             }
             let is_path = word.contains('/') && OF_FILES.contains(&of);
             let hint = format!("a path is typed behind its snapshot and a colon: `latest:{shown}`");
@@ -78,6 +82,13 @@ fn familiar(error: &clap::Error, words: &[OsString]) -> Option<(String, String)>
         }
         _ => None,
     }
+}
+
+/// Whether an option can be what was meant by a word. clap takes a few letters anywhere in a long option for
+/// likeness.
+fn is_like(word: &str, option: &str) -> bool {
+    let word = word.split('=').next().unwrap_or_default();
+    option.starts_with(word) || word.len().abs_diff(option.len()) <= 3
 }
 
 /// The command of a command line, by its own name.
@@ -138,6 +149,9 @@ fn for_option(command: &str, option: &str) -> Option<&'static str> {
             "the repository is what is copied, and where to is the next word: \
              `strongroom --repo FROM copy TO`"
         }
+        ("replicate", "--to" | "--target" | "--dest" | "--destination") => {
+            "the place is typed by itself: `strongroom replicate PLACE`"
+        }
         ("unlock", "--remove-all") => {
             "nothing is locked, and no lock has to be removed; `strongroom unlock` lists open backups"
         }
@@ -179,6 +193,10 @@ mod tests {
             ("forget --keep-daily 3 --prune", "`strongroom prune`"),
             ("snapshots --latest 1", "`latest`"),
             ("copy --from-repo other", "`strongroom --repo FROM copy TO`"),
+            ("replicate --to other", "`strongroom replicate PLACE`"),
+            ("mount --to /mnt", "`strongroom mount --help`"),
+            ("backup --exlude a b", ""),
+            ("forget --keep 3", ""),
             ("profile list", "`strongroom profile check`"),
             ("list", "`strongroom snapshots`"),
             ("backup --help", ""),

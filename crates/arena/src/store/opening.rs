@@ -173,7 +173,7 @@ impl ArenaStore {
             return Some(BlocksKey::sealed(id, private_key.clone(), head.clone()));
         }
         let secret = self.secrets.get(&session)?;
-        Some(BlocksKey::known(id, &secret.arena_key(id), head))
+        Some(BlocksKey::known(id, secret.arena_key(id), head.clone()))
     }
 }
 

@@ -24,7 +24,6 @@ pub fn rescued(
         keys: &world.keys.write,
         redundancy: Redundancy::ARENA,
         padding: false,
-        entropy: &world.entropy,
     };
     rescue(&world.store, finished.name, object, &rescuing, &mut |_| None)
 }

@@ -177,6 +177,30 @@ fn kept_h1_rewritings_of_two_copies_have_different_names() {
     }
 }
 
+/// Two copies that rewrite an arena alike make the same object of it, so neither is in the way of the other.
+#[test]
+fn two_copies_that_rewrite_an_arena_alike_make_one_object() {
+    let world = World::new(5100);
+    let made = versions(&world, 4);
+    let sides = [Side::copy_of(&world, &made), Side::copy_of(&world, &made)];
+    let mut rewritten = Vec::new();
+    for side in &sides {
+        // Each draws what the other does not.
+        side.open(&world).surroundings.entropy.fill(&mut [0; 7]);
+        forget(&side.open(&world), &[made[0].0]).unwrap();
+        side.prune(&world);
+        let names = side.objects.snapshot().into_iter();
+        let names = names.filter_map(|(name, bytes)| Some((ArenaName::of(&name)?, bytes)));
+        rewritten.push(names.filter(|(name, _)| name.generation > 0).collect::<Vec<_>>());
+    }
+    assert!(!rewritten[0].is_empty(), "arenas were rewritten");
+    assert_eq!(rewritten[0], rewritten[1]);
+    let [one, other] = &sides;
+    let mut copied = replicate(&*one.objects, &*other.objects, &Silent, &Cancel::new()).unwrap();
+    copied.conflicts.retain(|name| ArenaName::of(name).is_some());
+    assert_eq!(copied.conflicts, []);
+}
+
 /// A name whose generation one copy has removed is free there, and the other copy needs what it had. What
 /// is planted under it meanwhile is not taken for it, though it be as long.
 #[test]

@@ -309,7 +309,6 @@ fn rewrite_arena(
             keys: repository.write_keys(),
             redundancy: repository.redundancy(),
             padding: repository.config.padding,
-            entropy: &*repository.surroundings.entropy,
         };
         let given: Vec<_> = sources.iter().map(ReadSource::given).collect();
         let next = match rewrite(store, &given, &goes, &rewriting) {

@@ -158,7 +158,6 @@ impl Rescue {
             keys: repository.write_keys(),
             redundancy: repository.redundancy(),
             padding: repository.config.padding,
-            entropy: &*repository.surroundings.entropy,
         };
         let (mut unread, mut withheld) = (0, None);
         let mut expand = |stored: StoredChunk<'_>| match reader.expand(stored) {

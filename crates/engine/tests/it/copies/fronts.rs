@@ -5,8 +5,8 @@
 use strongroom_arena::envelope::{self, HEADROOM, Identity};
 use strongroom_arena::format::FRAME_BYTES;
 use strongroom_arena::{ArenaContent, CacheLimits, Rewriting, Source, rewrite};
-use strongroom_base::SeededEntropy;
 use strongroom_repository::{ArenaSlots, Selection, SlotSets, create_plan, create_verdict};
+use strongroom_testkit::damage::Objects;
 use strongroom_testkit::{RefusingBackend, noise};
 
 use super::*;
@@ -32,6 +32,29 @@ pub fn with_other_blocks(repository: &Repository, name: ArenaName, object: &[u8]
     let forged = envelope::seal(forged, identity, repository.redundancy());
     assert!(forged.len() == object.len() && forged != object);
     forged
+}
+
+/// A rewriting as a program makes it that packs what it seals in another way: the same slots, name and keys,
+/// and other bytes. `base` has the generation before.
+pub fn sealed_otherwise(
+    repository: &Repository,
+    base: &Objects,
+    name: ArenaName,
+    object: &[u8],
+) -> Vec<u8> {
+    let before = base.keys().filter_map(ArenaName::of).find(|before| before.id == name.id).unwrap();
+    let store = repository.arena_store(CacheLimits::default());
+    let made = store.open_arena_in(name, object).unwrap();
+    let rewriting = Rewriting {
+        generation: name.generation,
+        keys: repository.write_keys(),
+        redundancy: repository.redundancy(),
+        padding: true,
+    };
+    let source = Source { name: before, object: &base[&before.object()] };
+    let other = rewrite(&store, &[source], &|slot| !made.holds(slot), &rewriting).unwrap();
+    assert!(other.name == name && other.object() != object);
+    other.object().to_vec()
 }
 
 /// A repository of which the first snapshot was forgotten and collected, and a copy from before. The thief
@@ -318,7 +341,6 @@ fn a_chunk_is_read_from_any_generation_that_has_it() {
             keys: owner.write_keys(),
             redundancy: owner.redundancy(),
             padding: false,
-            entropy: &SeededEntropy::new(u64::from(generation)),
         };
         let source = Source { name: arena, object };
         let goes = |other| other == slot;
