@@ -4,8 +4,9 @@
 //!
 //! The arena is that of a machine which can only store. The owner's collectors rewrite it, with a mark
 //! that no other can make; an auditor vouches for it; a repairer takes away what is planted. The thief
-//! has a key of another domain, or has taken the machine over and has its own. How a collector stays clear of writers is in the other model: here a
-//! verdict is one step, a backup is one, and what is between them is the carrying out.
+//! has a key of another domain, or has taken the machine over and has its own. How a collector stays clear
+//! of writers is in the other model: here a verdict is one step, a backup is one, and what is between them is
+//! the carrying out.
 
 use stateright::{Model, Property};
 
@@ -13,6 +14,8 @@ use crate::set::Set;
 
 /// Slots of the arena.
 const SLOTS: Set = Set::EMPTY.with(0).with(1);
+/// What the name of a generation says that was saved without a summary.
+const SAVED: Set = Set::EMPTY.with(7);
 /// Snapshots: two from the beginning, one that each copy makes, and the thief's.
 const SNAPSHOTS: usize = 5;
 const OF_THIEF: u8 = 4;
@@ -39,6 +42,8 @@ pub struct Histories {
     pub has_auditor: bool,
     /// The owner takes away what is planted.
     pub has_repairer: bool,
+    /// The summary of the only generation of a copy is lost, once, and the owner saves all else.
+    pub is_damaged: bool,
     pub mistake: Option<Mistake>,
 }
 
@@ -77,6 +82,12 @@ pub enum Mistake {
     /// A generation covers another that has other chunks in the same slots. Harmless alone: those that
     /// count never do.
     CoversByNumbers,
+    /// What was saved without a summary is planted as soon as there is a generation with a mark.
+    UnmarkedIsPlanted,
+    /// It is read, and does not keep the arena from being removed.
+    UnmarkedFreezesNothing,
+    /// A repair takes it away although something names what it alone has.
+    UnmarkedIsTakenAway,
 }
 
 /// A generation of the arena. Its name is its level and what it was made by leaving out.
@@ -141,6 +152,7 @@ pub struct State {
     /// What each snapshot names.
     roots: [Set; SNAPSHOTS],
     is_copied: bool,
+    was_damaged: bool,
     /// Snapshots that came with a copy which said that a name is taken there by something else: it is to
     /// be made again, and they may lack something until then.
     is_owed: Set,
@@ -167,6 +179,8 @@ pub enum Step {
     Copy,
     Vouch(u8, Generation),
     Repair(u8),
+    /// What is left of the only generation is saved without its summary.
+    Save(u8),
     Plant(u8, Generation),
     /// The thief commits a snapshot that names a slot, and has it restored.
     Steal(u8, Set),
@@ -176,6 +190,7 @@ pub enum Step {
 #[derive(Debug, Default)]
 struct Sorted {
     genuine: Vec<Generation>,
+    unmarked: Vec<Generation>,
     planted: Vec<Generation>,
     undecided: Vec<Generation>,
     is_contested: bool,
@@ -199,19 +214,24 @@ impl Generation {
     }
 }
 
-/// Those of the machine's domain that count, and the others.
-fn divide_own(own: Vec<Generation>, histories: &Histories) -> (Vec<Generation>, Vec<Generation>) {
+/// Those of the machine's domain that count, those without a mark that contradict none of them, and the others.
+fn divide_own(own: Vec<Generation>, histories: &Histories) -> [Vec<Generation>; 3] {
     if histories.has(Mistake::CountsWithoutMark) {
-        return (own, Vec::new());
+        return [own, Vec::new(), Vec::new()];
     }
     let marked: Vec<Generation> = own.iter().filter(|it| it.is_marked).copied().collect();
     let is_first =
         |it: &Generation| it.level == 0 && marked.iter().all(|other| other.agrees_with(it));
     let counts = |it: &Generation| it.is_marked || is_first(it);
-    if !own.iter().any(counts) {
-        return (own, Vec::new());
+    let (counting, further): (Vec<_>, Vec<_>) = own.iter().partition(|it| counts(it));
+    if counting.is_empty() {
+        return [own, Vec::new(), Vec::new()];
     }
-    own.into_iter().partition(counts)
+    let (unmarked, planted) = further.into_iter().partition(|it: &Generation| {
+        let agrees = counting.iter().all(|other| other.agrees_with(it));
+        agrees && !histories.has(Mistake::UnmarkedIsPlanted)
+    });
+    [counting, unmarked, planted]
 }
 
 /// Whose an arena is: as `crates/arena/src/store/generations.rs` says, but for the owner's own arenas.
@@ -231,12 +251,12 @@ fn sort(objects: &[Generation], vouched: &[Generation], histories: &Histories) -
     let (own, others): (Vec<_>, Vec<_>) =
         objects.iter().partition(|it| is_thiefs == Some(it.is_thiefs));
     let is_contested = !is_proved && !others.is_empty();
-    let (genuine, further) = divide_own(own, histories);
+    let [genuine, unmarked, further] = divide_own(own, histories);
     let (planted, undecided) = match is_thiefs {
         Some(_) => ([further, others].concat(), Vec::new()),
         None => (further, others),
     };
-    Sorted { genuine, planted, undecided, is_contested }
+    Sorted { genuine, unmarked, planted, undecided, is_contested }
 }
 
 fn slots_of<'g>(generations: impl IntoIterator<Item = &'g Generation>) -> Set {
@@ -276,6 +296,13 @@ impl Place {
     /// What a reader of the machine's snapshots finds, and its writer: in any generation that counts, as a
     /// chunk is compared with its name.
     fn readable(&self, histories: &Histories) -> Set {
+        let Sorted { genuine, undecided, unmarked, .. } = self.sorted(histories);
+        let own = genuine.iter().chain(&undecided).chain(&unmarked).filter(|it| !it.is_thiefs);
+        own.fold(Set::EMPTY, |all, it| all.or(it.right))
+    }
+
+    /// What a writer relies on.
+    fn usable(&self, histories: &Histories) -> Set {
         let Sorted { genuine, undecided, .. } = self.sorted(histories);
         let own = genuine.iter().chain(&undecided).filter(|it| !it.is_thiefs);
         own.fold(Set::EMPTY, |all, it| all.or(it.right))
@@ -283,6 +310,18 @@ impl Place {
 
     fn listed(&self) -> Set {
         self.snapshots.minus(self.gone)
+    }
+
+    /// What a repair takes away: what is planted; and what has no mark, unless a snapshot names what that
+    /// alone has.
+    fn to_take_away(&self, histories: &Histories, roots: &[Set; SNAPSHOTS]) -> Vec<Generation> {
+        let Sorted { genuine, unmarked, mut planted, .. } = self.sorted(histories);
+        let alone = slots_of(&unmarked).minus(slots_of(&genuine));
+        let is_named = self.listed().iter().any(|id| !roots[usize::from(id)].and(alone).is_empty());
+        if !is_named || histories.has(Mistake::UnmarkedIsTakenAway) {
+            planted.extend(unmarked);
+        }
+        planted
     }
 
     /// Creates an object, unless its name is taken.
@@ -301,7 +340,12 @@ impl Place {
         let sorted = self.sorted(histories);
         let removes_contested = histories.has(Mistake::RemovesContested);
         let is_contested = sorted.is_contested && !removes_contested;
+        let freezes = !histories.has(Mistake::UnmarkedFreezesNothing);
         let mut kept = sorted.genuine;
+        if freezes {
+            kept.extend(&sorted.unmarked);
+        }
+        let has_unmarked = freezes && !sorted.unmarked.is_empty();
         if sorted.is_contested && !removes_contested {
             kept.extend(sorted.planted.iter().chain(&sorted.undecided));
         }
@@ -312,7 +356,7 @@ impl Place {
         let stays = self.listed().minus(goes);
         let needed = stays.iter().fold(Set::EMPTY, |all, id| all.or(roots[usize::from(id)]));
         let present = slots_of(&kept);
-        let is_frozen = is_contested || self.is_dead;
+        let is_frozen = is_contested || has_unmarked || self.is_dead;
         let dead = if is_frozen { Set::EMPTY } else { present.minus(needed) };
         let is_needed = !present.and(needed).is_empty();
         let is_swept = self.is_dead
@@ -471,6 +515,7 @@ impl Model for Histories {
             places: (0..self.copies).map(|_| Place::new(self)).collect(),
             roots,
             is_copied: false,
+            was_damaged: false,
             is_owed: Set::EMPTY,
             was_owed: false,
             has_planted: false,
@@ -482,8 +527,8 @@ impl Model for Histories {
     fn actions(&self, state: &State, actions: &mut Vec<Step>) {
         for (number, place) in (0..).zip(&state.places) {
             let held = place.open.map_or(Set::EMPTY, |open| open.dead);
-            let readable = place.readable(self);
-            let usable = if place.is_dead { Set::EMPTY } else { readable.minus(held) };
+            let usable = place.usable(self);
+            let usable = if place.is_dead { Set::EMPTY } else { usable.minus(held) };
             if !place.has_backed_up {
                 actions.extend(usable.iter().map(|slot| Step::BackUp(number, Set::of(&[slot]))));
             }
@@ -509,8 +554,11 @@ impl Model for Histories {
                 let new = place.objects.iter().filter(|it| may && !place.vouched.contains(it));
                 actions.extend(new.map(|it| Step::Vouch(number, *it)));
             }
-            if self.has_repairer && !place.sorted(self).planted.is_empty() {
+            if self.has_repairer && !place.to_take_away(self, &state.roots).is_empty() {
                 actions.push(Step::Repair(number));
+            }
+            if self.is_damaged && !state.was_damaged && place.objects.len() == 1 {
+                actions.push(Step::Save(number));
             }
         }
         let is_free =
@@ -607,9 +655,20 @@ impl Model for Histories {
                 vouched.sort_unstable();
             }
             Step::Repair(place) => {
+                let roots = state.roots;
                 let place = &mut state.places[usize::from(place)];
-                let planted = place.sorted(self).planted;
+                let planted = place.to_take_away(self, &roots);
                 place.objects.retain(|it| !planted.contains(it));
+            }
+            Step::Save(place) => {
+                state.was_damaged = true;
+                let place = &mut state.places[usize::from(place)];
+                let before = place.objects.pop()?;
+                let level = before.level + 1;
+                let saved = Generation { level, without: SAVED, is_marked: false, ..before };
+                if level > LEVEL_MAX || !place.create(saved) {
+                    return None;
+                }
             }
             Step::Plant(place, generation) => {
                 state.has_planted = true;
@@ -674,6 +733,7 @@ const THIEF: Histories = Histories {
     is_taken_over: false,
     has_auditor: true,
     has_repairer: true,
+    is_damaged: false,
     mistake: None,
 };
 
@@ -693,7 +753,15 @@ const COPIED: Histories = Histories {
     is_taken_over: false,
     has_auditor: false,
     has_repairer: false,
+    is_damaged: false,
     mistake: None,
+};
+
+const SAVED_AND_COPIED: Histories = Histories {
+    name: "two copies, of which one is damaged, brought together",
+    has_repairer: true,
+    is_damaged: true,
+    ..COPIED
 };
 
 const COPIED_AND_PLANTED: Histories = Histories {
@@ -705,7 +773,7 @@ const COPIED_AND_PLANTED: Histories = Histories {
 
 /// What takes seconds, and what takes longer.
 pub fn scopes(is_whole: bool) -> Vec<Histories> {
-    let mut scopes = vec![THIEF, TAKEN_OVER, COPIED];
+    let mut scopes = vec![THIEF, TAKEN_OVER, COPIED, SAVED_AND_COPIED];
     if is_whole {
         scopes.push(COPIED_AND_PLANTED);
     }
@@ -726,6 +794,9 @@ pub fn mutants() -> Vec<Histories> {
         with(Mistake::ReadsForAnybody, THIEF),
         with(Mistake::TakesNamesForObjects, COPIED_AND_PLANTED),
         with(Mistake::CountsWithoutMark, TAKEN_OVER),
+        with(Mistake::UnmarkedIsPlanted, SAVED_AND_COPIED),
+        with(Mistake::UnmarkedFreezesNothing, SAVED_AND_COPIED),
+        with(Mistake::UnmarkedIsTakenAway, SAVED_AND_COPIED),
     ]
 }
 

@@ -142,8 +142,8 @@ pub fn arenas_in_need(
     if absent.is_empty() {
         return Ok(BTreeSet::new());
     }
-    remains::each_slot(repository, &reader, cancel, |name, slot, entry| {
-        let place = Location { arena: name.id, slot };
+    remains::each_slot(repository, &reader, cancel, |part, slot, entry| {
+        let place = Location { arena: part.name.id, slot };
         let fingerprint = reader.naming().name_in(place, entry.fingerprint);
         if remains.holds(place) && absent.get(&fingerprint).is_some_and(|at| at.place != place) {
             absent.remove(&fingerprint);
@@ -226,8 +226,8 @@ fn judge(
     }
     let mut going: HashMap<Fingerprint, Location> = HashMap::new();
     let mut doubtful: HashMap<Fingerprint, ArenaId> = HashMap::new();
-    remains::each_slot(repository, reader, cancel, |name, slot, entry| {
-        let place = Location { arena: name.id, slot };
+    remains::each_slot(repository, reader, cancel, |part, slot, entry| {
+        let place = Location { arena: part.name.id, slot };
         let fingerprint = reader.naming().name_in(place, entry.fingerprint);
         if !absent.contains_key(&fingerprint) {
             return;
@@ -237,11 +237,11 @@ fn judge(
                 absent.remove(&fingerprint);
                 going.remove(&fingerprint);
             } else {
-                doubtful.insert(fingerprint, name.id);
+                doubtful.insert(fingerprint, part.name.id);
             }
             return;
         }
-        if condemned.takes(name, place) || remains.is_crippled(place) {
+        if condemned.takes(part.name, place) || remains.is_crippled(place) {
             going.insert(fingerprint, place);
         }
     })?;

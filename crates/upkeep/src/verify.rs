@@ -441,6 +441,13 @@ impl<'v> Verifier<'v> {
                 self.tell(Severity::Warning, &format!("arenas/{id}"), &message);
                 self.outcome.several_generations.push(id);
             }
+            for listed in &sorted.unmarked {
+                let message = "it has no mark of the owner: a repair has made it, or a program of before \
+                               there were marks, or a thief with the machine's key. What it alone has is \
+                               read if it proves right, and nothing of its arena is removed; `repair` \
+                               takes it away once nothing needs that";
+                self.tell(Severity::Warning, listed.name.object().as_str(), message);
+            }
             let planted = sorted.planted.into_iter().map(|listed| (listed, Fault::Planted));
             let disputed = sorted.undecided.into_iter().map(|listed| (listed, Fault::Disputed));
             for (listed, fault) in planted.chain(disputed) {

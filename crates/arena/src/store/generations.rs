@@ -61,8 +61,14 @@ impl KnownNames {
 pub struct Generations {
     /// Those of the domain that the arena is of, ascending. Their slots together are the arena's.
     pub genuine: Vec<ListedArena>,
-    /// Generations of other domains, and further ones of its own domain that the owner has not made:
-    /// their makers had no right to make them.
+    /// Further ones of its domain without the owner's mark, beside others that count, which agree with these.
+    /// A repair makes one of an arena whose summary is lost, and programs of before there were marks did; so
+    /// can a thief who has the machine's key. What they alone have is read if it proves to be what is looked
+    /// for, and nothing of the arena is removed; but no writer relies on them, and nothing goes in their
+    /// favour.
+    pub unmarked: Vec<ListedArena>,
+    /// Generations of other domains, and further ones of its own domain that contradict what the owner has
+    /// made: their makers had no right to make them.
     pub planted: Vec<ListedArena>,
     /// Those of several domains, if it is not known of which the arena is.
     pub undecided: Vec<ListedArena>,
@@ -83,6 +89,16 @@ impl Generations {
             kept.sort_unstable();
         }
         kept
+    }
+
+    /// Whether nothing of the arena may be removed.
+    pub fn is_frozen(&self) -> bool {
+        self.is_contested || !self.unmarked.is_empty()
+    }
+
+    /// Those that a repair takes away, unless something names what they alone have.
+    pub fn to_take_away(&self) -> impl Iterator<Item = &ListedArena> {
+        self.planted.iter().chain(&self.unmarked)
     }
 }
 
@@ -133,18 +149,20 @@ fn rightful(claims: &[Claim], is_one_unread: bool) -> Rightful {
 /// Divides the generations of the rightful domain, which ascend, into those that count and those that
 /// do not. Those that the owner made count. The first counts, unless it contradicts one of them: after
 /// it was rewritten its name is free. A machine makes no further ones, so they count only if there are no
-/// others: a program of before there were marks has made them.
-fn divide_own(claims: Vec<Claim>) -> (Vec<Claim>, Vec<Claim>) {
+/// others. Last come those of them that contradict one that counts.
+fn divide_own(claims: Vec<Claim>) -> (Vec<Claim>, Vec<Claim>, Vec<Claim>) {
     let (marked, unmarked): (Vec<Claim>, Vec<Claim>) =
         claims.into_iter().partition(|claim| claim.arena.is_marked);
     let agrees = |claim: &Claim| marked.iter().all(|it| it.arena.agrees_with(&claim.arena));
     let (first, further): (Vec<Claim>, Vec<Claim>) =
         unmarked.into_iter().partition(|claim| claim.listed.name.generation == 0 && agrees(claim));
-    let (of_before, others) = match marked.is_empty() && first.is_empty() {
-        true => (further, Vec::new()),
-        false => (Vec::new(), further),
-    };
-    (first.into_iter().chain(of_before).chain(marked).collect(), others)
+    let counting: Vec<Claim> = first.into_iter().chain(marked).collect();
+    if counting.is_empty() {
+        return (further, Vec::new(), Vec::new());
+    }
+    let agrees = |claim: &Claim| counting.iter().all(|it| it.arena.agrees_with(&claim.arena));
+    let (unmarked, planted) = further.into_iter().partition(agrees);
+    (counting, unmarked, planted)
 }
 
 impl ArenaStore {
@@ -316,22 +334,24 @@ impl ArenaStore {
         let (own, others): (Vec<Claim>, Vec<Claim>) =
             claims.into_iter().partition(|claim| domain == Some(claim.arena.domain));
         let is_contested = !is_proved && !others.is_empty();
-        let (genuine, further) = divide_own(own);
+        let (genuine, unmarked, further) = divide_own(own);
         let listed = |claims: Vec<Claim>| -> Vec<ListedArena> {
             claims.into_iter().map(|claim| claim.listed).collect()
         };
-        let (genuine, others, further) = (listed(genuine), listed(others), listed(further));
+        let (genuine, unmarked) = (listed(genuine), listed(unmarked));
+        let (others, further) = (listed(others), listed(further));
         let (mut planted, undecided) = match domain {
             Some(_) => (others, Vec::new()),
             None => (Vec::new(), others),
         };
         planted.extend(further);
         planted.sort_unstable();
-        Ok(Generations { genuine, planted, undecided, unread, is_contested })
+        Ok(Generations { genuine, unmarked, planted, undecided, unread, is_contested })
     }
 
-    /// The generations of an arena in which its slots are looked for, newest first. It is found out
-    /// once for each listing.
+    /// The generations of an arena in which its slots are looked for, newest first; last those without a
+    /// mark, unless chunks are compared by value: then nothing shows that it is the right one. It is found
+    /// out once for each listing.
     pub(super) fn generations_of(&self, id: ArenaId) -> Result<Vec<ArenaName>, ArenaError> {
         if let Some(names) = lock(&self.known).several.get(&id) {
             return Ok(names.clone());
@@ -343,7 +363,12 @@ impl ArenaStore {
         let listed: Vec<_> =
             names.into_iter().map(|name| ListedArena { name, object_bytes: 0 }).collect();
         let sorted = self.sort_generations(&listed)?;
+        let unmarked = match self.keys.write.naming.is_by_value() {
+            true => &[][..],
+            false => &sorted.unmarked[..],
+        };
         let found = sorted.genuine.iter().chain(&sorted.undecided).rev();
+        let found = found.chain(unmarked.iter().rev());
         let names: Vec<ArenaName> = found.map(|listed| listed.name).collect();
         lock(&self.known).several.insert(id, names.clone());
         Ok(names)

@@ -2,6 +2,7 @@
 //! nothing that a snapshot of either needs may go.
 
 pub mod fronts;
+mod unmarked;
 
 use std::sync::Arc;
 

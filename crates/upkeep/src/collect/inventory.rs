@@ -18,7 +18,8 @@ pub struct Holding {
     pub object_bytes: u64,
     /// In how many generations it exists.
     generations: usize,
-    /// Nothing of it may be removed: several domains claim it; or an earlier verdict has removed it
+    /// Nothing of it may be removed: several domains claim it, or a generation without a mark is beside
+    /// others; or an earlier verdict has removed it
     /// and it was brought back, perhaps with a snapshot of another copy that needs it; or no number
     /// is left for a further generation.
     pub is_frozen: bool,
@@ -123,31 +124,45 @@ impl Inventory {
         let sorted = store.sort_generations(generations)?;
         let unread = sorted.unread.first().map(|(_, why)| why.clone());
         self.unreadable.extend(unread.map(|why| (id, why)));
-        let mut arenas = Vec::new();
-        for listed in sorted.to_keep() {
-            match whole_generation(store, listed) {
-                Ok(arena) => arenas.push(arena),
-                Err(error) if error.is_unreadable() => {
-                    self.unreadable.insert(id, error.to_string());
+        let mut read = |all: &[ListedArena]| -> Result<Vec<Arc<Arena>>, RepositoryError> {
+            let mut arenas = Vec::new();
+            for listed in all {
+                match whole_generation(store, *listed) {
+                    Ok(arena) => arenas.push(arena),
+                    Err(error) if error.is_unreadable() => {
+                        self.unreadable.insert(id, error.to_string());
+                    }
+                    Err(error) => return Err(error.into()),
                 }
-                Err(error) => return Err(error.into()),
             }
-        }
+            Ok(arenas)
+        };
+        let (arenas, unmarked) = (read(&sorted.to_keep())?, read(&sorted.unmarked)?);
         if let Some(newest) = arenas.last() {
             store.learn(newest.name());
             // The greatest number is in the way of every rewriting.
             let has_room =
                 generations.last().is_some_and(|greatest| greatest.name.has_room_above());
-            self.add(&arenas, generations, sorted.is_contested || is_dead || !has_room);
+            let is_frozen = sorted.is_frozen() || is_dead || !has_room;
+            self.add(&arenas, &unmarked, generations, is_frozen);
         }
         store.forget(id);
         Ok(())
     }
 
-    fn add(&mut self, arenas: &[Arc<Arena>], generations: &[ListedArena], is_frozen: bool) {
+    /// Adds an arena. Those of its generations that have no mark may have what the others lack, and say
+    /// nothing of what these have.
+    fn add(
+        &mut self,
+        arenas: &[Arc<Arena>],
+        unmarked: &[Arc<Arena>],
+        generations: &[ListedArena],
+        is_frozen: bool,
+    ) {
         let mut present = SlotBits::default();
         let (mut has_deltas, mut slots) = (false, 0);
-        for (slot, entry) in arenas.iter().flat_map(|arena| arena.slots()) {
+        let all = || arenas.iter().chain(unmarked);
+        for (slot, entry) in all().flat_map(|arena| arena.slots()) {
             slots = slots.max(slot + 1);
             has_deltas |= !entry.bases.is_empty();
             if entry.fingerprint != Fingerprint::ZERO {
@@ -173,8 +188,8 @@ impl Inventory {
         for slot in present.iter() {
             self.unneeded[first_word + slot as usize / 64] |= 1 << (slot % 64);
         }
-        if arenas.len() > 1 {
-            self.several.insert(id, arenas.iter().map(|arena| arena.name()).collect());
+        if all().count() > 1 {
+            self.several.insert(id, all().map(|arena| arena.name()).collect());
             let mut in_all = SlotBits::default();
             let is_in_all = |slot: &u32| arenas.iter().all(|arena| arena.holds(*slot));
             present.iter().filter(is_in_all).for_each(|slot| in_all.insert(slot));

@@ -61,12 +61,12 @@ impl Remains {
             let (mut there, mut times) = (SlotBits::default(), HashMap::new());
             let are_several = listed.generations(id).len() > 1;
             let stays = |name: ArenaName| !(condemned.objects)(name);
-            let read = each_slot_of(reader, &listed, id, stays, |_, slot, entry| {
+            let read = each_slot_of(reader, &listed, id, stays, |part, slot, entry| {
                 let place = Location { arena: id, slot };
                 if !condemned.slots.contains(place) {
                     there.insert(slot);
                     if are_several {
-                        *times.entry(slot).or_insert(0) += 1;
+                        *times.entry(slot).or_insert(0) += usize::from(part.is_genuine);
                     }
                     entry.bases.iter().for_each(|base| bases.insert(*base));
                 }
@@ -117,9 +117,9 @@ impl Remains {
         }
         // What else is missing may be there when it is read now: it could not be read before.
         let (mut going, mut deltas) = (Places::default(), Vec::new());
-        each_slot(repository, reader, cancel, |name, slot, entry| {
-            let place = Location { arena: name.id, slot };
-            if missing.contains(place) && condemned.takes(name, place) {
+        each_slot(repository, reader, cancel, |part, slot, entry| {
+            let place = Location { arena: part.name.id, slot };
+            if missing.contains(place) && condemned.takes(part.name, place) {
                 going.insert(place);
             }
             let lacks = entry.bases.iter().filter(|base| missing.contains(**base));
@@ -201,7 +201,7 @@ pub fn each_slot(
     repository: &Repository,
     reader: &ChunkReader,
     cancel: &Cancel,
-    mut look: impl FnMut(ArenaName, u32, SlotRef<'_>),
+    mut look: impl FnMut(Part, u32, SlotRef<'_>),
 ) -> Result<(), RepositoryError> {
     let listed = ListedArenas::list_twice(repository.backend())?;
     for newest in listed.newest() {
@@ -215,22 +215,31 @@ pub fn each_slot(
     Ok(())
 }
 
+/// A generation that was read.
+#[derive(Debug, Clone, Copy)]
+pub struct Part {
+    /// Its name.
+    pub name: ArenaName,
+    /// Whether it is proved whose it is. One without a mark has slots too.
+    is_genuine: bool,
+}
+
 /// What was read of an arena.
 struct Read {
-    /// How many of its generations.
+    /// How many of its genuine generations.
     generations: usize,
     /// Why another cannot be read, if one cannot.
     unread: Option<String>,
 }
 
 /// The same for the generations of one arena that `wanted` names: a slot exists if any genuine one
-/// has it.
+/// has it, or one without a mark.
 fn each_slot_of(
     reader: &ChunkReader,
     listed: &ListedArenas,
     id: ArenaId,
     wanted: impl Fn(ArenaName) -> bool,
-    mut look: impl FnMut(ArenaName, u32, SlotRef<'_>),
+    mut look: impl FnMut(Part, u32, SlotRef<'_>),
 ) -> Result<Read, RepositoryError> {
     let store = reader.store();
     let sorted = store.sort_generations(listed.generations(id))?;
@@ -243,7 +252,9 @@ fn each_slot_of(
     let among = among.map(|(_, why)| why);
     let mut unread = None;
     let mut are_read = 0;
-    for listed in genuine.iter().filter(|listed| wanted(listed.name)) {
+    let parts = genuine.iter().map(|listed| (listed, true));
+    let parts = parts.chain(sorted.unmarked.iter().map(|listed| (listed, false)));
+    for (listed, is_genuine) in parts.filter(|(listed, _)| wanted(listed.name)) {
         store.learn(listed.name);
         let arena = store.arena(id);
         store.forget(id);
@@ -255,9 +266,11 @@ fn each_slot_of(
             Ok(arena) => {
                 let there = |entry: &SlotRef<'_>| entry.fingerprint != Fingerprint::ZERO;
                 let slots = arena.slots().filter(|(_, entry)| there(entry));
-                slots.for_each(|(slot, entry)| look(arena.name(), slot, entry));
-                are_read += 1;
+                let part = Part { name: arena.name(), is_genuine };
+                slots.for_each(|(slot, entry)| look(part, slot, entry));
+                are_read += usize::from(is_genuine);
             }
+            Err(error) if error.is_unreadable() && !is_genuine => {}
             Err(error) if error.is_unreadable() => unread = Some(error),
             Err(error) => return Err(error.into()),
         }

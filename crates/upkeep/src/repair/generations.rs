@@ -28,7 +28,7 @@ pub(super) fn find_planted(
             Err(error) if error.withheld().is_some() => continue,
             other => other?,
         };
-        planted.extend(sorted.planted.iter().map(|listed| listed.name));
+        planted.extend(sorted.to_take_away().map(|listed| listed.name));
     }
     Ok(planted)
 }
@@ -51,13 +51,20 @@ pub(super) fn take_planted_away(
             Err(error) if error.withheld().is_some() => continue,
             other => other?,
         };
-        if !sorted.planted.is_empty() || !sorted.undecided.is_empty() {
+        if sorted.to_take_away().next().is_some() || !sorted.undecided.is_empty() {
             all.push((id, sorted));
         }
     }
     let named = find_named(repository, reader, &listed, &all)?;
     for (id, sorted) in all {
-        if named.contains(&id) && !sorted.planted.is_empty() {
+        if named.contains(&id) && sorted.to_take_away().next().is_some() {
+            for unmarked in &sorted.unmarked {
+                let message = "left as it is: something needs what is in this generation alone";
+                monitor.detail(&format!("{}: {message}", unmarked.name.object()));
+            }
+            if sorted.planted.is_empty() && sorted.undecided.is_empty() {
+                continue;
+            }
             for planted in &sorted.planted {
                 let why = "the generations of its arena have different makers, and something names what \
                            is in this one alone: left as it is";
@@ -75,7 +82,7 @@ pub(super) fn take_planted_away(
             left.insert(id);
             continue;
         }
-        for planted in &sorted.planted {
+        for planted in sorted.to_take_away() {
             let name = planted.name.object();
             if remove_object(repository.backend(), &name)? == Removal::Directory {
                 lose(outcome, &name, DIRECTORY_IN_PLACE, monitor);

@@ -26,7 +26,7 @@ pub(super) fn find_named(
     listed: &ListedArenas,
     all: &[(ArenaId, Generations)],
 ) -> Result<HashSet<ArenaId>, RepositoryError> {
-    if all.iter().all(|(_, sorted)| sorted.planted.is_empty()) {
+    if all.iter().all(|(_, sorted)| sorted.to_take_away().next().is_none()) {
         return Ok(HashSet::new());
     }
     let mut search = Search {
@@ -39,8 +39,8 @@ pub(super) fn find_named(
     };
     search.look(repository, listed, all)?;
     if !search.is_all_read {
-        let contested = all.iter().filter(|(_, sorted)| sorted.is_contested);
-        search.named.extend(contested.map(|(id, _)| *id));
+        let frozen = all.iter().filter(|(_, sorted)| sorted.is_frozen());
+        search.named.extend(frozen.map(|(id, _)| *id));
     }
     Ok(search.named)
 }
@@ -123,7 +123,8 @@ impl Search<'_> {
             };
         let genuine = slots(&sorted.genuine)?;
         let held: BTreeSet<u32> = genuine.iter().map(|(slot, _)| *slot).collect();
-        for (slot, fingerprint) in slots(&sorted.planted)? {
+        let others: Vec<ListedArena> = sorted.to_take_away().copied().collect();
+        for (slot, fingerprint) in slots(&others)? {
             if genuine.contains(&(slot, fingerprint)) {
                 continue;
             }

@@ -64,7 +64,7 @@ fn free_name(
     sorted: &Generations,
     object: &[u8],
 ) -> Result<Option<ArenaName>, BackendError> {
-    let open = sorted.genuine.iter().chain(&sorted.planted).chain(&sorted.undecided);
+    let open = sorted.genuine.iter().chain(sorted.to_take_away()).chain(&sorted.undecided);
     let mut name = open.map(|listed| listed.name).fold(arena, ArenaName::max);
     for _ in 0..NAMES_TRIED {
         let Some(next) = name.rewritten(object) else { break };
