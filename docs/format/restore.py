@@ -407,7 +407,12 @@ class Repository:
         marked = [each for each in found if each.is_marked]
         first = [each for each in found
                  if each.generation == 0 and not any(map(each.contradicts, marked))]
-        found = first + marked or found
+        counting = first + marked
+        if counting:
+            # What has no mark and contradicts nothing comes last; by value nothing would prove it right.
+            unmarked = [each for each in found if each not in counting and not self.by_value
+                        and not any(map(each.contradicts, counting))]
+            found = counting + unmarked
         if self.only_of not in (None, found[0].domain):
             raise Damaged(f"arena {arena.hex()} is not of the domain whose snapshot names it")
         return found

@@ -18,6 +18,7 @@ use strongroom_backend::LocalBackend;
 use strongroom_base::{ArenaId, Entropy, OsEntropy, SnapshotId, SystemClock};
 use strongroom_catalog::Snapshot;
 use strongroom_repository::{Repository, Session, Surroundings, list_snapshots};
+use strongroom_testkit::noise;
 
 const PASSPHRASE: &str =
     "strongroom-key-5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a4f56ba95";
@@ -175,6 +176,75 @@ fn kept_h9_restore_py_finds_no_damage_after_a_prune() {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success() && said.contains(", 0 damaged"), "{said}{errors}");
+}
+
+/// What a repair has saved of an arena whose summary was lost is read by both, also when another copy of the
+/// repository brings a generation with the owner's mark. Which of the two has the greater number is chance.
+#[test]
+fn both_readers_read_what_was_saved_beside_what_another_copy_rewrote() {
+    let Ok(python) = std::env::var("STRONGROOM_TEST_PYTHON") else {
+        strongroom_testkit::skip("STRONGROOM_TEST_PYTHON is not set; ./test sets it");
+        return;
+    };
+    for turn in 0..3 {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().canonicalize().unwrap();
+        let (tree, other_tree) = (folder.join("tree"), folder.join("other tree"));
+        for made in [&tree, &other_tree] {
+            std::fs::create_dir(made).unwrap();
+        }
+        for file in 0..8 {
+            std::fs::write(tree.join(format!("{file}")), noise(file, 200_000)).unwrap();
+        }
+        std::fs::copy(tree.join("7"), other_tree.join("7")).unwrap();
+        strongroom(&folder, &["init", "--kdf-memory", "32KiB"]);
+        strongroom(&folder, &["backup", tree.to_str().unwrap()]);
+        let copied =
+            Command::new("cp").args(["-a", "room", "copy"]).current_dir(&folder).status().unwrap();
+        assert!(copied.success());
+        // The copy keeps little of the arena.
+        let (room, aside, copy) = (folder.join("room"), folder.join("aside"), folder.join("copy"));
+        std::fs::rename(&room, &aside).unwrap();
+        std::fs::rename(&copy, &room).unwrap();
+        strongroom(&folder, &["backup", other_tree.to_str().unwrap()]);
+        strongroom(&folder, &["forget", "latest~1"]);
+        strongroom(&folder, &["prune", "--max-unused", "0"]);
+        std::fs::rename(&room, &copy).unwrap();
+        std::fs::rename(&aside, &room).unwrap();
+        // Another machine has used the copy.
+        std::fs::remove_dir_all(folder.join("cache")).unwrap();
+        // Of the other the front is lost, and what a repair saves of it is in use.
+        let arenas = std::fs::read_dir(room.join("arenas")).unwrap();
+        let arenas = arenas.map(|arena| arena.unwrap().path());
+        let arena = arenas.max_by_key(|path| path.metadata().unwrap().len()).unwrap();
+        std::fs::set_permissions(&arena, PermissionsExt::from_mode(0o600)).unwrap();
+        let file = std::fs::File::options().write(true).open(&arena).unwrap();
+        file.write_all_at(&noise(99, 400_000), 0).unwrap();
+        let lost = Command::new(env!("CARGO_BIN_EXE_strongroom"))
+            .args(["repair", "--repo", room.to_str().unwrap()])
+            .env("STRONGROOM_PASSWORD", PASSPHRASE)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&lost.stdout).into_owned();
+        assert!(said.contains("saved in part"), "{said}{}", String::from_utf8_lossy(&lost.stderr));
+        strongroom(&folder, &["backup", "--force", tree.to_str().unwrap()]);
+        let target = room.to_str().unwrap();
+        std::fs::rename(&room, folder.join("damaged")).unwrap();
+        std::fs::rename(&copy, &room).unwrap();
+        strongroom(&folder, &["replicate", folder.join("damaged").to_str().unwrap()]);
+        std::fs::rename(&room, &copy).unwrap();
+        std::fs::rename(folder.join("damaged"), target).unwrap();
+        let inner = tree.strip_prefix("/").unwrap();
+        strongroom(&folder, &["verify", "--data"]);
+        strongroom(&folder, &["prune", "--max-unused", "0"]);
+        strongroom(&folder, &["repair"]);
+        strongroom(
+            &folder,
+            &["restore", "latest", "--target", folder.join("out").to_str().unwrap()],
+        );
+        assert_same(&tree, &folder.join("out").join(inner));
+        assert_same(&tree, &restore_py(&python, &folder, &format!("second {turn}")).join(inner));
+    }
 }
 
 /// Another machine's first generation of an arena that was rewritten, and all that a folder can hold that is no
