@@ -20,7 +20,9 @@ use strongroom_arena::envelope::proof::{CHALLENGE_BYTES, Challenge, Form, Proof,
 use strongroom_backend::{Backend, BackendError, ObjectInfo, ObjectName, Withheld};
 use strongroom_base::entropy::random_array;
 use strongroom_base::{Cancel, Entropy, Monitor, Problem, Progress, Severity, SizeLimits};
-use strongroom_repository::objects::is_as_named;
+use strongroom_repository::objects::{
+    COLLECTIONS_FOLDER, FORGOTTEN_FOLDER, REMARKS_FOLDER, is_as_named,
+};
 use strongroom_repository::{RepositoryError, arena_bytes_of};
 
 use crate::flight::{Flight, each_in_flight};
@@ -55,6 +57,8 @@ pub enum AuditFault {
         /// The numbers of shards.
         shards: Vec<usize>,
     },
+    /// It has another wish, remark or collection under this number, and that is whole: both copies were used.
+    Another,
     /// It is damaged in itself.
     Damaged {
         /// What is wrong.
@@ -64,6 +68,26 @@ pub enum AuditFault {
     NoProof,
     /// The place lists it, and says that it does not exist.
     NotGiven,
+}
+
+impl AuditFault {
+    /// What is wrong with an object that has other bytes there, in these shards.
+    fn between(name: &ObjectName, there: &ShardProof, shards: Vec<usize>) -> Self {
+        match is_numbered(name) && fault_within(name, there).is_none() {
+            true => Self::Another,
+            false => Self::Differs { shards },
+        }
+    }
+
+    /// Whether something is damaged, and not only another object.
+    pub fn is_damage(&self) -> bool {
+        *self != Self::Another
+    }
+}
+
+/// Whether an object's name says what it is about and a number: each of two copies makes its own.
+fn is_numbered(name: &ObjectName) -> bool {
+    [FORGOTTEN_FOLDER, REMARKS_FOLDER, COLLECTIONS_FOLDER].contains(&name.folder())
 }
 
 impl std::fmt::Display for AuditFault {
@@ -77,6 +101,7 @@ impl std::fmt::Display for AuditFault {
                 1 => write!(f, "the replica has other bytes in shard {}", shards[0]),
                 count => write!(f, "the replica has other bytes in {count} of its shards"),
             },
+            Self::Another => write!(f, "the replica has another of this number, which is whole"),
             Self::Damaged { why } => write!(f, "the replica's is damaged: {why}"),
             Self::NoProof => write!(f, "the replica's place gave no proof of it"),
             Self::NotGiven => write!(f, "{LISTED_ALONE}"),
@@ -199,7 +224,8 @@ pub fn audit_replica(
         }
         if let Some(fault) = found.fault {
             let message = fault.to_string();
-            monitor.problem(Problem { severity: Severity::Damage, path, message: &message });
+            let severity = if fault.is_damage() { Severity::Damage } else { Severity::Warning };
+            monitor.problem(Problem { severity, path, message: &message });
             outcome.faults.push((info.name.clone(), fault));
         }
         progress.files += 1;
@@ -338,8 +364,10 @@ impl Audit<'_> {
                 let parts = self.challenged(name, self.challenge(Form::Signatures))?;
                 let parts = parts.and_then(|proof| proof.shards);
                 let own = Proof::of(&object, self.challenge(Form::Signatures)).shards;
-                let shards = parts.zip(own).map(|(parts, own)| parts.differing(&own.signatures));
-                Some(AuditFault::Differs { shards: shards.unwrap_or_default() })
+                let fault = parts.zip(own).map(|(there, own)| {
+                    AuditFault::between(name, &there, there.differing(&own.signatures))
+                });
+                Some(fault.unwrap_or(AuditFault::Differs { shards: Vec::new() }))
             }
             None => Some(AuditFault::NoProof),
         };
@@ -358,10 +386,17 @@ impl Audit<'_> {
             other => other?.1,
         };
         let own = own.filter(|fault| *fault != Fault::Unknown);
-        let mut found = match (&own, self.replica.promises().proves) {
-            (None, _) => Found::new(How::Length, Some(AuditFault::Length { here, there })),
-            (Some(_), true) => self.by_algebra(name)?,
-            (Some(_), false) => self.by_reading(name, None)?,
+        let alone = || match self.replica.promises().proves {
+            true => self.by_algebra(name),
+            false => self.by_reading(name, None),
+        };
+        let mut found = match &own {
+            None if is_numbered(name) => {
+                let found = alone()?;
+                Found { fault: found.fault.or(Some(AuditFault::Another)), ..found }
+            }
+            None => Found::new(How::Length, Some(AuditFault::Length { here, there })),
+            Some(_) => alone()?,
         };
         found.damaged_here = own.map(|fault| fault.to_string());
         Ok(found)
@@ -411,7 +446,7 @@ impl Audit<'_> {
         let fault = match proof.map(|proof| proof.shards) {
             None => Some(AuditFault::NoProof),
             Some(None) => Some(no_header()),
-            Some(Some(there)) => own.fault_of(&there).or_else(|| fault_within(name, &there)),
+            Some(Some(there)) => own.fault_of(name, &there).or_else(|| fault_within(name, &there)),
         };
         Ok(Found::new(How::Proved, fault))
     }
@@ -439,7 +474,7 @@ impl Audit<'_> {
             Some(fault) => Some(AuditFault::Damaged { why: fault.to_string() }),
             None => {
                 let proof = Proof::of(&object, self.challenge(Form::Signatures)).shards;
-                own.zip(proof).and_then(|(own, there)| own.fault_of(&there))
+                own.zip(proof).and_then(|(own, there)| own.fault_of(name, &there))
             }
         };
         Ok(Found::new(How::Read, fault))
@@ -470,9 +505,9 @@ struct OwnTable {
 }
 
 impl OwnTable {
-    fn fault_of(&self, there: &ShardProof) -> Option<AuditFault> {
+    fn fault_of(&self, name: &ObjectName, there: &ShardProof) -> Option<AuditFault> {
         let shards = there.differing(&self.signatures);
         let is_equal = there.header == self.header && shards.is_empty();
-        (!is_equal).then_some(AuditFault::Differs { shards })
+        (!is_equal).then(|| AuditFault::between(name, there, shards))
     }
 }

@@ -49,12 +49,13 @@ pub fn run(context: &Context, args: &Args) -> Result<ExitCode, CliError> {
     context.terminal.json(&summary(&replica.describe(), &outcome))?;
     report(context, &replica.describe(), &outcome, replica.promises().proves)?;
     context.terminal.line(format!("took {}", duration_text(monitor.elapsed())))?;
-    let is_damaged = !outcome.faults.is_empty() || !outcome.damaged_here.is_empty();
+    let mut faults = outcome.faults.iter();
+    let is_damaged = faults.any(|(_, fault)| fault.is_damage()) || !outcome.damaged_here.is_empty();
     let exit = if is_damaged {
         Exit::Damaged
     } else if !outcome.withheld.is_empty() {
         Exit::Withheld
-    } else if !outcome.missing.is_empty() {
+    } else if !outcome.missing.is_empty() || !outcome.faults.is_empty() {
         Exit::Incomplete
     } else {
         Exit::Done
@@ -141,7 +142,16 @@ fn report(
     }
     let withheld: Vec<_> = outcome.withheld.iter().map(|(_, why)| *why).collect();
     report_withheld(context, &withheld, "not read")?;
-    if outcome.faults.is_empty() {
+    let damaged = outcome.faults.iter().filter(|(_, fault)| fault.is_damage()).count();
+    let others = outcome.faults.len() - damaged;
+    if others > 0 {
+        let others = counted(others as u64, "object is another", "objects are others");
+        terminal.line(format!(
+            "{others} in the replica, and whole: both copies were used. `strongroom verify` of each says \
+             whether it is the owner's"
+        ))?;
+    }
+    if damaged == 0 {
         let verdict = match (outcome.is_complete(), proves) {
             (true, _) => "no damage was found in the replica",
             (false, true) => "no damage was found in what the place proved",
@@ -151,7 +161,7 @@ fn report(
         };
         return Ok(terminal.line(verdict)?);
     }
-    let damaged = counted(outcome.faults.len() as u64, "object is", "objects are");
+    let damaged = counted(damaged as u64, "object is", "objects are");
     Ok(terminal.line(format!(
         "{damaged} damaged in the replica: `strongroom repair --repo REPLICA --from REPOSITORY` \
          mends it from here"

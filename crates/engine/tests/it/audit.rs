@@ -9,11 +9,14 @@ use strongroom_backend::{
     Backend, BackendError, MemoryBackend, ObjectInfo, ObjectName, Promises, Room, Stores, read_all,
 };
 use strongroom_base::{Cancel, SeededEntropy, Silent};
+use strongroom_repository::{Hold, list_snapshots};
 use strongroom_testkit::damage::{Objects, names_in};
 use strongroom_testkit::{Change, Random};
-use strongroom_upkeep::{AuditOptions, AuditOutcome, VerifyDepth, audit_replica, replicate};
+use strongroom_upkeep::{
+    AuditOptions, AuditOutcome, VerifyDepth, audit_replica, forget, hold, prune, replicate,
+};
 
-use crate::world::World;
+use crate::world::{ALL, World};
 
 /// A place that computes proofs, and counts what is read of it otherwise.
 struct Proving {
@@ -111,6 +114,39 @@ fn a_sound_replica_is_proved_without_its_data() {
         // The arenas are small here.
         assert!(outcome.wire_bytes < outcome.bytes / 5, "{outcome:?}");
     }
+}
+
+/// Two copies of which each has its own wish of one number: no damage, in every way to look.
+#[test]
+fn what_each_of_two_copies_has_made_itself_is_no_damage() {
+    let (world, base) = scene(823);
+    let here = Arc::new(MemoryBackend::from_snapshot(base.clone()));
+    let other = Arc::new(MemoryBackend::from_snapshot(base));
+    for (objects, reason) in [(&here, "short"), (&other, "not so short a reason")] {
+        let repository = world.open_over(objects.clone()).unwrap();
+        let list = list_snapshots(&repository).unwrap();
+        forget(&repository, &[list.snapshots[0].id]).unwrap();
+        let reason = Hold { reason: reason.to_owned(), until: None };
+        hold(&repository, &[list.snapshots[1].id], &reason).unwrap();
+        prune(&repository, &ALL, &Silent, &Cancel::new()).unwrap();
+    }
+    let there = Proving::new(other.snapshot());
+    let places: [(&dyn Backend, bool); 3] = [(&there, false), (&there, true), (&*other, false)];
+    for (place, signatures) in places {
+        let outcome = audit(&*here, place, signatures);
+        let of_wishes = outcome.faults.iter().filter(|(name, _)| name.folder() == "forgotten");
+        assert!(of_wishes.count() > 0, "{:?}", outcome.faults);
+        assert!(outcome.faults.iter().all(|(_, fault)| !fault.is_damage()), "{:?}", outcome.faults);
+    }
+    // One that is damaged is still damaged.
+    let wish = names_in(&there.inner.snapshot(), "forgotten")[0].clone();
+    let mut bytes = there.inner.snapshot()[&wish].clone();
+    let half = bytes.len() / 2;
+    bytes[half] ^= 1;
+    there.inner.replace(&wish, &bytes).unwrap();
+    let outcome = audit(&*here, &there, false);
+    let found = outcome.faults.iter().find(|(name, _)| *name == wish);
+    assert!(found.is_some_and(|(_, fault)| fault.is_damage()), "{:?}", outcome.faults);
 }
 
 /// Every damage of the matrix, and one bit, in every way to look.
