@@ -103,7 +103,8 @@ pub fn replicate_within(
     for name in forks(source, target)? {
         let message = "the replica has another: both places were used, and each has removed what \
                        the other may need. What both have is brought together; keep both until \
-                       `verify` of the replica finds nothing lost";
+                       `verify` of the replica finds nothing lost. From then on a new replica, in an \
+                       empty place, can take its place";
         copy.tell(Severity::Warning, &name, message);
         copy.outcome.conflicts.push(name);
     }

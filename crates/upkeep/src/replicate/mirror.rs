@@ -276,7 +276,10 @@ fn refuse_own(
         return not_mirrored(format!("the repository does not have its {}", own.name));
     }
     if let Some(fork) = forks(source, target)?.first() {
-        return not_mirrored(format!("its {fork} is another: both were used apart"));
+        return not_mirrored(format!(
+            "its {fork} is another: both were used apart. Once all that is in it was brought here by \
+             `strongroom replicate`, a new replica, in an empty place, can take its place"
+        ));
     }
     let known = names(source, SNAPSHOTS_FOLDER)?;
     let own = list(target, SNAPSHOTS_FOLDER)?.into_iter().filter(|info| {
