@@ -110,6 +110,8 @@ struct Model {
     collects: bool,
     /// What was stored when the snapshots were checked last, and which they were.
     checked: Option<(Objects, Vec<SnapshotId>)>,
+    /// Snapshots that were whole then, read without a cache, and how often something had been damaged.
+    whole: (BTreeSet<SnapshotId>, u64),
     log: Log,
 }
 
@@ -171,6 +173,7 @@ impl Model {
             claimed: BTreeSet::new(),
             collects: seed.is_multiple_of(3),
             checked: None,
+            whole: (BTreeSet::new(), 0),
             log: Log { seed, lines: Vec::new() },
             world,
         }

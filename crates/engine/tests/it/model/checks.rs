@@ -50,9 +50,21 @@ impl Model {
             !is_gone
         });
         self.wished.retain(|id| !is_gone(id));
+        // Whatever was damaged before: no verb makes unreadable what could be read.
+        let (was_whole, times) = std::mem::take(&mut self.whole);
+        let stays_whole = |id: &SnapshotId| {
+            times == self.ledger.times() && was_whole.contains(id) && !self.wished.contains(id)
+        };
+        let mut whole = BTreeSet::new();
         for (id, held) in &self.expected {
             let what = format!("seed {}: snapshot {}", self.log.seed, id.short());
-            match salvage(&repository, *id, &held.top(&tree)) {
+            let read = salvage(&repository, *id, &held.top(&tree));
+            if read.as_ref().is_ok_and(|(_, lost)| lost.is_empty()) {
+                whole.insert(*id);
+            } else {
+                assert!(!stays_whole(id), "{what}: was whole before the last step: {read:?}");
+            }
+            match read {
                 Ok((kept, lost)) => {
                     let excused = self.ledger.excuses_losses();
                     assert!(lost.is_empty() || excused, "{what}: lost without damage: {lost:?}");
@@ -62,6 +74,11 @@ impl Model {
                 Err(error) => self.check_gone(*id, &error, &what),
             }
         }
+        if self.world.cache.is_some() {
+            // It may have what the repository has not.
+            whole.clear();
+        }
+        self.whole = (whole, self.ledger.times());
         if !losses.is_empty() {
             // Without the cache, which a verification would correct.
             let surroundings = Surroundings { cache: None, ..self.world.surroundings() };

@@ -35,12 +35,17 @@ impl Model {
         let before = self.expected.clone();
         let Some(mut made) = self.use_beside(&copy) else { return };
         for _ in 0..self.random.below(4) {
-            match self.random.below(3) {
-                0 => self.backup(),
+            match self.random.below(5) {
+                0 | 3 => self.backup(),
                 1 => self.forget(),
+                4 => {
+                    self.lose_a_summary();
+                    self.repair();
+                }
                 _ => self.prune(),
             }
         }
+        self.check_snapshots();
         if is_collecting(&self.open()) {
             return self.note("the copy is dropped: this one is collecting");
         }

@@ -14,6 +14,8 @@ pub struct Ledger {
     beyond: BTreeSet<ObjectName>,
     /// True while one of two copies (of the configuration, of a key slot) may be damaged.
     copies_are_short: bool,
+    /// How often something was damaged.
+    times: u64,
 }
 
 impl Ledger {
@@ -29,6 +31,7 @@ impl Ledger {
 
     /// Notes damage to an object; `within_parity` as the test of the damage matrix has it.
     pub fn damage(&mut self, name: &ObjectName, within_parity: bool) {
+        self.times += 1;
         if has_copy(name) {
             self.copies_are_short = true;
         } else if within_parity && self.is_whole(name) {
@@ -40,6 +43,7 @@ impl Ledger {
 
     /// Notes that a key was half added or half removed: one of its two copies may be missing.
     pub fn tear_key(&mut self) {
+        self.times += 1;
         self.copies_are_short = true;
     }
 
@@ -47,6 +51,11 @@ impl Ledger {
     pub fn repaired(&mut self) {
         self.within_parity.clear();
         self.copies_are_short = false;
+    }
+
+    /// How often something was damaged.
+    pub fn times(&self) -> u64 {
+        self.times
     }
 
     /// True if something may be lost.

@@ -6,6 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use strongroom_arena::envelope;
+use strongroom_arena::envelope::format::HEADER_BYTES;
+use strongroom_arena::format::ArenaHead;
 use strongroom_backend::{Backend, ObjectName};
 use strongroom_base::{Cancel, SeededEntropy, Silent, SizeLimits, SnapshotId};
 use strongroom_engine::{
@@ -439,6 +442,23 @@ impl Model {
         }
     }
 
+    /// The front of an arena is damaged beyond parity, and its blocks are not.
+    pub fn lose_a_summary(&mut self) {
+        let before = self.world.objects.snapshot();
+        let mut names = names_in(&before, "arenas");
+        names.retain(|name| !self.planted.contains(name) && !self.claimed.contains(name));
+        if self.collects || names.is_empty() {
+            return;
+        }
+        let name = self.random.pick(&names).clone();
+        let mut after = before.clone();
+        if wipe_front(after.get_mut(&name).expect("it was listed")) {
+            self.note(format!("the front of {name} is wiped"));
+            self.put(&before, &after);
+            self.ledger.damage(&name, false);
+        }
+    }
+
     /// Makes the stored objects those of `after`.
     fn put(&self, before: &Objects, after: &Objects) {
         for name in changed(before, after) {
@@ -566,6 +586,21 @@ impl Model {
             }
         }
     }
+}
+
+/// Wipes all before the blocks of an arena, and its parity; the head behind the blocks stays. Returns whether
+/// there was something to wipe.
+pub fn wipe_front(object: &mut [u8]) -> bool {
+    let Ok(header) = envelope::peek(object) else { return false };
+    let layout = header.layout();
+    let Ok(head) = ArenaHead::unpack(&object[HEADER_BYTES..]) else { return false };
+    let first_block = head.blocks_start() as usize;
+    if layout.object_bytes != object.len() || first_block >= layout.first_table {
+        return false;
+    }
+    object[HEADER_BYTES..first_block].fill(0);
+    object[layout.parity..layout.second_table].fill(0);
+    true
 }
 
 /// True for what no fault and no damage excuses: two parts of the program disagree.
