@@ -409,8 +409,8 @@ class Repository:
                  if each.generation == 0 and not any(map(each.contradicts, marked))]
         counting = first + marked
         if counting:
-            # What has no mark and contradicts nothing comes last; by value nothing would prove it right.
-            unmarked = [each for each in found if each not in counting and not self.by_value
+            # What has no mark and contradicts nothing comes last.
+            unmarked = [each for each in found if each not in counting
                         and not any(map(each.contradicts, counting))]
             found = counting + unmarked
         if self.only_of not in (None, found[0].domain):

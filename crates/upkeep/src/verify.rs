@@ -444,8 +444,8 @@ impl<'v> Verifier<'v> {
             for listed in &sorted.unmarked {
                 let message = "it has no mark of the owner: a repair has made it, or a program of before \
                                there were marks, or a thief with the machine's key. What it alone has is \
-                               read if it proves right, and nothing of its arena is removed; `repair` \
-                               takes it away once nothing needs that";
+                               read, and nothing of its arena is removed; `repair` takes it \
+                               away once nothing needs that";
                 self.tell(Severity::Warning, listed.name.object().as_str(), message);
             }
             let planted = sorted.planted.into_iter().map(|listed| (listed, Fault::Planted));

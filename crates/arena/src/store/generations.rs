@@ -63,9 +63,9 @@ pub struct Generations {
     pub genuine: Vec<ListedArena>,
     /// Further ones of its domain without the owner's mark, beside others that count, which agree with these.
     /// A repair makes one of an arena whose summary is lost, and programs of before there were marks did; so
-    /// can a thief who has the machine's key. What they alone have is read if it proves to be what is looked
-    /// for, and nothing of the arena is removed; but no writer relies on them, and nothing goes in their
-    /// favour.
+    /// can a thief who has the machine's key. What they alone have is read, and compared with its fingerprint if
+    /// it has one; and nothing of the arena is removed. But no writer relies on them, and nothing goes in
+    /// their favour.
     pub unmarked: Vec<ListedArena>,
     /// Generations of other domains, and further ones of its own domain that contradict what the owner has
     /// made: their makers had no right to make them.
@@ -349,9 +349,8 @@ impl ArenaStore {
         Ok(Generations { genuine, unmarked, planted, undecided, unread, is_contested })
     }
 
-    /// The generations of an arena in which its slots are looked for, newest first; last those without a
-    /// mark, unless chunks are compared by value: then nothing shows that it is the right one. It is found
-    /// out once for each listing.
+    /// The generations of an arena in which its slots are looked for, newest first, and last those without a
+    /// mark. It is found out once for each listing.
     pub(super) fn generations_of(&self, id: ArenaId) -> Result<Vec<ArenaName>, ArenaError> {
         if let Some(names) = lock(&self.known).several.get(&id) {
             return Ok(names.clone());
@@ -363,12 +362,8 @@ impl ArenaStore {
         let listed: Vec<_> =
             names.into_iter().map(|name| ListedArena { name, object_bytes: 0 }).collect();
         let sorted = self.sort_generations(&listed)?;
-        let unmarked = match self.keys.write.naming.is_by_value() {
-            true => &[][..],
-            false => &sorted.unmarked[..],
-        };
         let found = sorted.genuine.iter().chain(&sorted.undecided).rev();
-        let found = found.chain(unmarked.iter().rev());
+        let found = found.chain(sorted.unmarked.iter().rev());
         let names: Vec<ArenaName> = found.map(|listed| listed.name).collect();
         lock(&self.known).several.insert(id, names.clone());
         Ok(names)

@@ -50,11 +50,9 @@ impl Model {
             !is_gone
         });
         self.wished.retain(|id| !is_gone(id));
-        // Whatever was damaged before: no verb makes unreadable what could be read.
+        // Also of what was damaged before no verb makes unreadable what could be read.
         let (was_whole, times) = std::mem::take(&mut self.whole);
-        let stays_whole = |id: &SnapshotId| {
-            times == self.ledger.times() && was_whole.contains(id) && !self.wished.contains(id)
-        };
+        let stays_whole = |id: &SnapshotId| times == self.ledger.times() && was_whole.contains(id);
         let mut whole = BTreeSet::new();
         for (id, held) in &self.expected {
             let what = format!("seed {}: snapshot {}", self.log.seed, id.short());

@@ -41,6 +41,7 @@ impl Model {
                 4 => {
                     self.lose_a_summary();
                     self.repair();
+                    self.back_up(true);
                 }
                 _ => self.prune(),
             }

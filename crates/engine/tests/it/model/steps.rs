@@ -97,9 +97,15 @@ impl Model {
 
     /// Backs the tree up, and expects each snapshot that is new afterwards to hold it.
     pub fn backup(&mut self) {
+        let is_forced = self.random.once_in(5);
+        self.back_up(is_forced);
+    }
+
+    /// The same, of every file again if that is forced.
+    pub fn back_up(&mut self, is_forced: bool) {
         let image = self.world.image();
         let mut options = options(&self.world.tree());
-        options.force = self.random.once_in(5);
+        options.force = is_forced;
         options.pack.deltas = !self.random.once_in(4);
         options.readers = 1 + self.random.below(3) as usize;
         let outcome = self.troubled("backup", Needs::Any, |repository| {
