@@ -13,7 +13,7 @@ use crate::verify::check_all;
 /// A copy in which a repair has saved the arenas of data without their summaries, and a backup has used them
 /// since, which is the last of `made`; and one in which most of these arenas was forgotten and collected.
 fn saved_and_collected(seed: u64) -> (World, [Side; 2], Vec<ArenaName>) {
-    let world = if seed % 2 == 0 { World::bare(seed) } else { World::by_value(seed, 8) };
+    let world = if seed.is_multiple_of(2) { World::bare(seed) } else { World::by_value(seed, 8) };
     for file in 0..8 {
         world.write(&format!("file{file}"), &noise(seed + file, 1000));
     }
