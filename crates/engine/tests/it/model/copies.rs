@@ -33,6 +33,7 @@ impl Model {
         let copy = Arc::new(MemoryBackend::from_snapshot(self.world.objects.snapshot()));
         self.note("a copy is made");
         let before = self.expected.clone();
+        let claimed = self.claimed.clone();
         let Some(mut made) = self.use_beside(&copy) else { return };
         for _ in 0..self.random.below(4) {
             match self.random.below(5) {
@@ -66,6 +67,9 @@ impl Model {
             replicate_within(&limits, &*copy, &*objects, &Silent, &Cancel::new()).unwrap();
         }
         self.was_merged = true;
+        // What a repair has taken away meanwhile is there again.
+        let there = objects.snapshot();
+        self.claimed.extend(claimed.into_iter().filter(|name| there.contains_key(name)));
         let repository = self.open();
         let collections = Collections::read(&repository).unwrap();
         let there = list_snapshots(&self.open_beside(&copy)).unwrap();
