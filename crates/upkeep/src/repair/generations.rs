@@ -15,6 +15,7 @@ use strongroom_repository::{ChunkReader, Repository, RepositoryError};
 
 use super::mend::{RepairOutcome, lose};
 use super::named::find_named;
+use super::rubbish::open_sessions;
 
 /// Generations of arenas that their makers had no right to make.
 pub(super) fn find_planted(
@@ -55,42 +56,47 @@ pub(super) fn take_planted_away(
             all.push((id, sorted));
         }
     }
+    // Before the snapshots are listed: a session that is gone by now has committed, or never will.
+    let has_sessions = !open_sessions(repository)?.is_empty();
     let named = find_named(repository, reader, &listed, &all)?;
     for (id, sorted) in all {
-        if named.contains(&id) && sorted.to_take_away().next().is_some() {
-            for unmarked in &sorted.unmarked {
-                let message = "left as it is: something needs what is in this generation alone";
-                monitor.detail(&format!("{}: {message}", unmarked.name.object()));
+        let Generations { planted, unmarked, undecided, .. } = sorted;
+        let mut going = Vec::new();
+        if named.contains(&id) || has_sessions {
+            // A backup that began when it was the only one relies on what is in it.
+            let message = "left as it is: something needs what is in this generation alone, or may";
+            for listed in &unmarked {
+                monitor.detail(&format!("{}: {message}", listed.name.object()));
             }
-            if sorted.planted.is_empty() && sorted.undecided.is_empty() {
-                continue;
-            }
-            for planted in &sorted.planted {
-                let why = "the generations of its arena have different makers, and something names what \
-                           is in this one alone: left as it is";
-                lose(outcome, &planted.name.object(), why, monitor);
+        } else {
+            going.extend(unmarked);
+        }
+        let (disputed, why) = if named.contains(&id) && !planted.is_empty() {
+            let why = "the generations of its arena have different makers, and something names what is \
+                       in this one alone: left as it is";
+            (planted, why)
+        } else {
+            going.extend(planted);
+            let why = "of the same arena there are generations of several domains, and nothing says of \
+                       which it is: left as it is";
+            (undecided, why)
+        };
+        if !disputed.is_empty() {
+            for listed in disputed {
+                lose(outcome, &listed.name.object(), why, monitor);
             }
             left.insert(id);
             continue;
         }
-        if !sorted.undecided.is_empty() {
-            for planted in &sorted.undecided {
-                let why = "of the same arena there are generations of several domains, and nothing \
-                           says of which it is: left as it is";
-                lose(outcome, &planted.name.object(), why, monitor);
-            }
-            left.insert(id);
-            continue;
-        }
-        for planted in sorted.to_take_away() {
-            let name = planted.name.object();
+        for listed in going {
+            let name = listed.name.object();
             if remove_object(repository.backend(), &name)? == Removal::Directory {
                 lose(outcome, &name, DIRECTORY_IN_PLACE, monitor);
                 continue;
             }
             reader.store().forget(id);
             outcome.taken_away += 1;
-            let message = "taken away: its maker had no right to make a generation of this arena";
+            let message = "taken away: it does not count, and nothing needs what is in it alone";
             monitor.detail(&format!("{name}: {message}"));
         }
     }

@@ -5,6 +5,7 @@
 use strongroom_arena::envelope;
 use strongroom_arena::envelope::format::HEADER_BYTES;
 use strongroom_arena::{ArenaContent, CacheLimits};
+use strongroom_repository::{Session, list_sessions};
 use strongroom_testkit::noise;
 
 use super::*;
@@ -94,4 +95,27 @@ fn what_was_saved_without_a_summary_is_read_beside_what_another_copy_rewrote() {
         holds("pruned again");
     }
     assert!(orders.iter().all(|count| *count > 0), "{orders:?}");
+}
+
+/// It goes once nothing names what it alone has; and not while a backup may rely on it that began when it was
+/// the only one.
+#[test]
+fn what_was_saved_without_a_summary_goes_once_nothing_can_need_it() {
+    let (world, [one, other], saved) = saved_and_collected(5606);
+    let unmarked = one.generations(saved[0])[0];
+    let repository = one.open(&world);
+    replicate(&*other.objects, &*one.objects, &Silent, &Cancel::new()).unwrap();
+    let is_there = || one.objects.size(&unmarked.object()).is_ok();
+    let all: Vec<SnapshotId> = list_snapshots(&repository).unwrap().ids().collect();
+    forget(&repository, &all).unwrap();
+    one.repair(&world);
+    assert!(is_there(), "a snapshot names it that can be taken back");
+    one.prune(&world);
+    let session = Session::begin(&repository, "host").unwrap();
+    one.repair(&world);
+    assert!(is_there(), "a session may rely on it");
+    drop(session);
+    assert_eq!(list_sessions(&repository).unwrap().len(), 0);
+    one.repair(&world);
+    assert!(!is_there() && check_all(&one.open(&world)).is_sound());
 }
