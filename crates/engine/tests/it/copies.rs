@@ -48,6 +48,13 @@ impl Side {
         prune(&self.open(world), &all, &Silent, &Cancel::new()).unwrap()
     }
 
+    /// The further generations of arenas.
+    fn rewritten(&self) -> Vec<(ArenaName, Vec<u8>)> {
+        let objects = self.objects.snapshot().into_iter();
+        let arenas = objects.filter_map(|(name, bytes)| Some((ArenaName::of(&name)?, bytes)));
+        arenas.filter(|(name, _)| name.generation > 0).collect()
+    }
+
     /// Forgets one of the snapshots that are listed, and collects.
     fn forget_one(&self, world: &World, random: &mut Random) {
         let repository = self.open(world);
@@ -167,9 +174,7 @@ fn kept_h1_rewritings_of_two_copies_have_different_names() {
     for (side, gone) in sides.iter().zip([0, 2]) {
         forget(&side.open(&world), &[made[gone].0]).unwrap();
         side.prune(&world);
-        let names = side.objects.snapshot().into_iter();
-        let names = names.filter_map(|(name, bytes)| Some((ArenaName::of(&name)?, bytes)));
-        rewritten.push(names.filter(|(name, _)| name.generation > 0).collect::<Vec<_>>());
+        rewritten.push(side.rewritten());
     }
     assert!(rewritten.iter().all(|names| !names.is_empty()), "both have rewritten arenas");
     for (name, bytes) in &rewritten[0] {
@@ -190,9 +195,7 @@ fn two_copies_that_rewrite_an_arena_alike_make_one_object() {
         side.open(&world).surroundings.entropy.fill(&mut [0; 7]);
         forget(&side.open(&world), &[made[0].0]).unwrap();
         side.prune(&world);
-        let names = side.objects.snapshot().into_iter();
-        let names = names.filter_map(|(name, bytes)| Some((ArenaName::of(&name)?, bytes)));
-        rewritten.push(names.filter(|(name, _)| name.generation > 0).collect::<Vec<_>>());
+        rewritten.push(side.rewritten());
     }
     assert!(!rewritten[0].is_empty(), "arenas were rewritten");
     assert_eq!(rewritten[0], rewritten[1]);

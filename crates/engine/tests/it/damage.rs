@@ -1,7 +1,9 @@
 //! The damage matrix: action × damaged structure × change. The outcome is right data or a clear
 //! error; never wrong data, never a panic.
 
-use strongroom_arena::{ArenaContent, ArenaName};
+use strongroom_arena::envelope::format::HEADER_BYTES;
+use strongroom_arena::format::ArenaHead;
+use strongroom_arena::{ArenaContent, ArenaName, envelope};
 use strongroom_backend::ObjectName;
 use strongroom_base::{Silent, SnapshotId};
 use strongroom_repository::{Repository, RepositoryError, Session, list_snapshots, session_object};
@@ -56,6 +58,21 @@ impl Structure {
             Self::MetadataArena => arenas(ArenaContent::Metadata),
         }
     }
+}
+
+/// Wipes all before the blocks of an arena, and its parity; the head behind the blocks stays. Returns whether
+/// there was something to wipe.
+pub fn wipe_front(object: &mut [u8]) -> bool {
+    let Ok(header) = envelope::peek(object) else { return false };
+    let layout = header.layout();
+    let Ok(head) = ArenaHead::unpack(&object[HEADER_BYTES..]) else { return false };
+    let first_block = head.blocks_start() as usize;
+    if layout.object_bytes != object.len() || first_block >= layout.first_table {
+        return false;
+    }
+    object[HEADER_BYTES..first_block].fill(0);
+    object[layout.parity..layout.second_table].fill(0);
+    true
 }
 
 pub fn scene(seed: u64) -> Scene {

@@ -14,6 +14,7 @@
 
 mod checks;
 mod copies;
+mod damages;
 mod held;
 mod ledger;
 mod memory;

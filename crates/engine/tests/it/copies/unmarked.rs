@@ -2,13 +2,12 @@
 //! arena whose summary is lost, and programs of before there were marks did. They stay a part of the arena
 //! when another copy brings one that has the mark.
 
-use strongroom_arena::envelope;
-use strongroom_arena::envelope::format::HEADER_BYTES;
-use strongroom_arena::{ArenaContent, CacheLimits};
+use strongroom_arena::ArenaContent;
 use strongroom_repository::{Session, list_sessions};
 use strongroom_testkit::noise;
 
 use super::*;
+use crate::damage::wipe_front;
 use crate::verify::check_all;
 
 /// A copy in which a repair has saved the arenas of data without their summaries, and a backup has used them
@@ -21,17 +20,13 @@ fn saved_and_collected(seed: u64) -> (World, [Side; 2], Vec<ArenaName>) {
     let first = (world.backup().snapshot.id, world.image());
     let mut one = Side::copy_of(&world, &[]);
     let mut other = Side::copy_of(&world, &[]);
-    let store = world.open().arena_store(CacheLimits::default());
     let mut saved = Vec::new();
     for (object, mut bytes) in one.objects.snapshot() {
         let Some(name) = ArenaName::of(&object) else { continue };
         if ArenaContent::of(name.id) != ArenaContent::Data {
             continue;
         }
-        let first_block = store.open_arena_in(name, &bytes).unwrap().span(0..=0).0 as usize;
-        let layout = envelope::peek(&bytes).unwrap().layout();
-        bytes[HEADER_BYTES..first_block].fill(0);
-        bytes[layout.parity..layout.second_table].fill(0);
+        assert!(wipe_front(&mut bytes));
         one.objects.replace(&object, &bytes).unwrap();
         saved.push(name);
     }

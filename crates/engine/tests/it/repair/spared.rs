@@ -1,6 +1,5 @@
 //! What a repair leaves alone: everything that can be read today, or may be tomorrow.
 
-use strongroom_arena::CacheLimits;
 use strongroom_backend::Backend;
 use strongroom_repository::{
     ArenaSlots, InitOptions, Selection, SlotSets, Wishes, create_plan, snapshot_object,
@@ -14,6 +13,7 @@ use strongroom_upkeep::{
 use super::*;
 use crate::copies::fronts::with_other_blocks;
 use crate::copies::versions;
+use crate::damage::wipe_front;
 use crate::repair_from::repair_from;
 use crate::world::{LAPTOP, PASSPHRASE, init_options, snapshot_ids};
 
@@ -212,12 +212,7 @@ fn rubbish_keeps_no_damaged_generation_from_being_rescued() {
     let arena = later.next().expect("one was rewritten");
     let mut objects = whole.clone();
     let object = objects.get_mut(&arena.object()).unwrap();
-    let store = world.open().arena_store(CacheLimits::default());
-    let first_block = store.open_arena_in(arena, object).unwrap().span(0..=0).0 as usize;
-    // Head and summary in front, and the parity; the blocks, and the head behind them, are left.
-    let layout = envelope::peek(object).unwrap().layout();
-    object[HEADER_BYTES..first_block].fill(0);
-    object[layout.parity..layout.second_table].fill(0);
+    assert!(wipe_front(object));
     let above = ArenaName { generation: arena.generation + 1, ..arena };
     let first_tried = arena.rewritten(&objects[&arena.object()]).unwrap();
     for rubbish in [above, first_tried] {
