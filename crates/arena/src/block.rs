@@ -202,7 +202,7 @@ impl BlockSealer {
         self.pack_within(bytes, draft).seal(arena, key)
     }
 
-    /// What is sealed of the draft, in the memory of a block that is no longer needed; only the memory
+    /// The draft's block before it is sealed, in the memory of one that is no longer needed; only the memory
     /// of the draft is left.
     pub(crate) fn pack_within(
         &mut self,
@@ -278,7 +278,7 @@ impl PackedBlock {
         Self { frame, head, bytes }
     }
 
-    /// What was sealed at the start of `bytes`.
+    /// The block at the start of `bytes`, opened and not decompressed.
     pub(crate) fn unsealed(
         bytes: &[u8],
         arena: ArenaId,

@@ -13,10 +13,9 @@ use crate::format::{ArenaHead, BLOCKS_SALT_BYTES};
 
 /// The context in which arena keys are sealed.
 pub(crate) const KEY_INFO: &str = "strongroom v0 arena key";
-/// What the key of blocks that were sealed again is derived as, from the arena's key and a salt.
+/// The context in which the key of blocks that were sealed again is derived from the arena's key and a salt.
 const BLOCKS_CONTEXT: &str = "strongroom v0 arena blocks";
-
-/// What the salt is derived as, from the arena's key and the hash of all that is sealed.
+/// The context in which the salt is derived from the arena's key and the hash of all that is sealed.
 const SALT_CONTEXT: &str = "strongroom v0 salt of arena blocks";
 
 /// The key to the blocks of one arena.

@@ -14,7 +14,7 @@ use crate::set::Set;
 
 /// Slots of the arena.
 const SLOTS: Set = Set::EMPTY.with(0).with(1);
-/// What the name of a generation says that was saved without a summary.
+/// The name's part of a generation that was saved without a summary.
 const SAVED: Set = Set::EMPTY.with(7);
 /// Snapshots: two from the beginning, one that each copy makes, and the thief's.
 const SNAPSHOTS: usize = 5;
@@ -82,11 +82,11 @@ pub enum Mistake {
     /// A generation covers another that has other chunks in the same slots. Harmless alone: those that
     /// count never do.
     CoversByNumbers,
-    /// What was saved without a summary is planted as soon as there is a generation with a mark.
+    /// A generation that was saved without a summary is planted as soon as there is one with a mark.
     UnmarkedIsPlanted,
-    /// It is read, and does not keep the arena from being removed.
+    /// Such a generation is read, and does not keep the arena from being removed.
     UnmarkedFreezesNothing,
-    /// A repair takes it away although something names what it alone has.
+    /// A repair takes such a generation away although something names what it alone has.
     UnmarkedIsTakenAway,
 }
 
@@ -179,7 +179,7 @@ pub enum Step {
     Copy,
     Vouch(u8, Generation),
     Repair(u8),
-    /// What is left of the only generation is saved without its summary.
+    /// A repair saves what is left of the only generation without its summary.
     Save(u8),
     Plant(u8, Generation),
     /// The thief commits a snapshot that names a slot, and has it restored.
@@ -214,7 +214,7 @@ impl Generation {
     }
 }
 
-/// Those of the machine's domain that count, those without a mark that contradict none of them, and the others.
+/// The machine's generations that count, those without a mark that contradict none of them, and the others.
 fn divide_own(own: Vec<Generation>, histories: &Histories) -> [Vec<Generation>; 3] {
     if histories.has(Mistake::CountsWithoutMark) {
         return [own, Vec::new(), Vec::new()];

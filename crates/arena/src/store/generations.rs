@@ -96,7 +96,7 @@ impl Generations {
         self.is_contested || !self.unmarked.is_empty()
     }
 
-    /// Those that a repair takes away, unless something names what they alone have.
+    /// Generations that a repair takes away, unless something names what they alone have.
     pub fn to_take_away(&self) -> impl Iterator<Item = &ListedArena> {
         self.planted.iter().chain(&self.unmarked)
     }
@@ -146,10 +146,10 @@ fn rightful(claims: &[Claim], is_one_unread: bool) -> Rightful {
     }
 }
 
-/// Divides the generations of the rightful domain, which ascend, into those that count and those that
-/// do not. Those that the owner made count. The first counts, unless it contradicts one of them: after
-/// it was rewritten its name is free. A machine makes no further ones, so they count only if there are no
-/// others. Last come those of them that contradict one that counts.
+/// Divides the generations of the rightful domain, which ascend, into those that count, those without a
+/// mark that contradict none of them, and the others. Those that the owner made count. The first counts,
+/// unless it contradicts one of them: after it was rewritten its name is free. A machine makes no further
+/// ones, so they count only if there are no others.
 fn divide_own(claims: Vec<Claim>) -> (Vec<Claim>, Vec<Claim>, Vec<Claim>) {
     let (marked, unmarked): (Vec<Claim>, Vec<Claim>) =
         claims.into_iter().partition(|claim| claim.arena.is_marked);

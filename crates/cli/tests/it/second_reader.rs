@@ -178,7 +178,7 @@ fn kept_h9_restore_py_finds_no_damage_after_a_prune() {
     assert!(output.status.success() && said.contains(", 0 damaged"), "{said}{errors}");
 }
 
-/// What a repair has saved of an arena whose summary was lost is read by both, also when another copy of the
+/// Both readers read what a repair has saved of an arena whose summary was lost, also when another copy of the
 /// repository brings a generation with the owner's mark. Which of the two has the greater number is chance.
 #[test]
 fn both_readers_read_what_was_saved_beside_what_another_copy_rewrote() {
@@ -220,13 +220,14 @@ fn both_readers_read_what_was_saved_beside_what_another_copy_rewrote() {
         std::fs::set_permissions(&arena, PermissionsExt::from_mode(0o600)).unwrap();
         let file = std::fs::File::options().write(true).open(&arena).unwrap();
         file.write_all_at(&noise(99, 400_000), 0).unwrap();
-        let lost = Command::new(env!("CARGO_BIN_EXE_strongroom"))
+        let output = Command::new(env!("CARGO_BIN_EXE_strongroom"))
             .args(["repair", "--repo", room.to_str().unwrap()])
             .env("STRONGROOM_PASSWORD", PASSPHRASE)
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&lost.stdout).into_owned();
-        assert!(said.contains("saved in part"), "{said}{}", String::from_utf8_lossy(&lost.stderr));
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("saved in part"), "{said}{errors}");
         strongroom(&folder, &["backup", "--force", tree.to_str().unwrap()]);
         let target = room.to_str().unwrap();
         std::fs::rename(&room, folder.join("damaged")).unwrap();

@@ -19,9 +19,8 @@ pub struct Holding {
     /// In how many generations it exists.
     generations: usize,
     /// Nothing of it may be removed: several domains claim it, or a generation without a mark is beside
-    /// others; or an earlier verdict has removed it
-    /// and it was brought back, perhaps with a snapshot of another copy that needs it; or no number
-    /// is left for a further generation.
+    /// others; or an earlier verdict has removed it and it was brought back, perhaps with a snapshot of
+    /// another copy that needs it; or no number is left for a further generation.
     pub is_frozen: bool,
     /// The session that wrote it, and its sequence.
     pub origin: Origin,
