@@ -36,6 +36,7 @@ pub struct GlobalArgs {
     #[arg(
         long,
         short,
+        alias = "repository",
         global = true,
         env = "STRONGROOM_REPOSITORY",
         hide_env_values = true,

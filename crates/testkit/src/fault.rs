@@ -34,6 +34,8 @@ pub enum FaultKind {
     Short,
     /// A read gives zeros.
     Zeros,
+    /// A read reports that the medium cannot give this object: a bad sector.
+    BadSector,
 }
 
 /// Which calls a fault looks at.
@@ -234,6 +236,10 @@ impl<B: Backend + ?Sized> Backend for FaultyBackend<B> {
             | FaultKind::FullAfterwards
             | FaultKind::Late => {
                 return Err(planned(Operation::Read, name.as_str()));
+            }
+            FaultKind::BadSector => {
+                let source = io::Error::from_raw_os_error(rustix::io::Errno::IO.raw_os_error());
+                return Err(BackendError::io(Operation::Read, name, source));
             }
             FaultKind::FlipBit | FaultKind::Short | FaultKind::Zeros => {}
         }

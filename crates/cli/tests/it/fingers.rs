@@ -64,7 +64,9 @@ fn words_of_other_programs_are_commands() {
     world.say("snapshots --label y").exits(0).says("[y]");
     let copy = world.path("copy");
     world.run(["copy", text(&copy)]).exits(0);
-    world.run(["check", "--repo", text(&copy)]).exits(0);
+    for option in ["--repo", "--repository"] {
+        world.run(["check", option, text(&copy)]).exits(0);
+    }
     let password = world.path("password");
     fs::write(&password, PASSPHRASE).unwrap();
     let mut command = world.command(["snapshots", "-p", text(&password)]);

@@ -57,6 +57,7 @@ fn any_read_that_gives_something_else_once() {
     check_each_crash(15, |at| FaultPlan::hiccup(reads(), at, FaultKind::FlipBit));
     check_each_crash(16, |at| FaultPlan::hiccup(reads(), at, FaultKind::Short));
     check_each_crash(17, |at| FaultPlan::hiccup(reads(), at, FaultKind::Zeros));
+    check_each_crash(18, |at| FaultPlan::hiccup(reads(), at, FaultKind::BadSector));
 }
 
 /// An arena is missing that has what a snapshot that stays needs: it may come back, so its bases and

@@ -30,6 +30,19 @@ fn a_snapshot_that_was_removed_and_not_forgotten_loses_nothing() {
     world.assert_holds(&world.open(), *id, image, "it is committed again");
 }
 
+/// A snapshot that is lost is named once, however many collections a prune takes.
+#[test]
+fn what_is_lost_is_named_once_by_a_prune_of_several_collections() {
+    let mut history = History::new(64, &[0, 1, 2, 3]);
+    let (lost, _) = history.kept.remove(0);
+    history.world.objects.remove(&strongroom_repository::snapshot_object(lost)).unwrap();
+    history.world.limits.plan_snapshots_bytes_max = 70;
+    let outcome = collect(&history.world.open()).unwrap();
+    assert_eq!((outcome.lost, outcome.snapshots.len()), (vec![lost], 4));
+    assert!(Collections::read(&history.world.open()).unwrap().last > 1);
+    history.check(&history.world.open(), "after all of them");
+}
+
 /// A copy that was used, and in which a snapshot came and went, is brought back by `replicate`, which
 /// brings no verdicts along. No prune is stopped by that, and its owner can let go of what is left.
 #[test]
@@ -101,9 +114,16 @@ fn what_cannot_be_recognised_stays() {
             let pruned = collect(&world.open()).unwrap();
             assert_eq!(pruned.lost, named);
         }
+        // Nor is a session of one of them ended, which a killed backup has left.
+        let copied = world.open_objects(&world.objects.snapshot()).unwrap();
+        std::mem::forget(Session::resume(&copied, named[0], 1, "host").unwrap());
+        forget(&copied, &named[3..]).unwrap();
+        let impatient = PruneOptions { patience: Duration::ZERO, ..ALL };
+        let pruned = prune(&copied, &impatient, &Silent, &Cancel::new()).unwrap();
+        let waiting: Vec<_> = pruned.waiting.iter().map(|session| session.id).collect();
+        assert_eq!((pruned.ended, waiting), (vec![], vec![named[0]]));
         // What is forgotten goes.
-        let copy = Arc::new(MemoryBackend::from_snapshot(world.objects.snapshot()));
-        let copied = world.open_over(copy).unwrap();
+        let copied = world.open_objects(&world.objects.snapshot()).unwrap();
         forget(&copied, &named).unwrap();
         let pruned = collect(&copied).unwrap();
         assert_eq!((pruned.lost.len(), pruned.snapshots.len()), (0, 4));

@@ -478,11 +478,50 @@ fn what_cannot_be_rewritten_is_put_off() {
     let first =
         calls.iter().position(|call| call.kind == CallKind::Create && call.folder() == "arenas");
     let at = calls[..first.unwrap()].iter().filter(is_read).count() as u64 - 1;
-    let plan = FaultPlan::lasting(Calls::of(&[CallKind::Read]).within("arenas"), at, FaultKind::Io);
-    let copy = Arc::new(MemoryBackend::from_snapshot(before));
-    let faulty = world.open_over(Arc::new(FaultyBackend::new(copy, plan))).unwrap();
-    let outcome = collect(&faulty);
+    let failing = |kind| {
+        let plan = FaultPlan::lasting(Calls::of(&[CallKind::Read]).within("arenas"), at, kind);
+        let copy = Arc::new(MemoryBackend::from_snapshot(before.clone()));
+        collect(&world.open_over(Arc::new(FaultyBackend::new(copy, plan))).unwrap())
+    };
+    let outcome = failing(FaultKind::Io);
     assert!(outcome.is_err(), "{outcome:?}");
+    // A bad sector says nothing of other objects.
+    let outcome = failing(FaultKind::BadSector).unwrap().carried;
+    assert_eq!((outcome.arenas_put_off, outcome.arenas_left), (plain.arenas_rewritten, 0));
+}
+
+/// A prune is stopped once it has made the next generation of an arena, and before the one below is gone. The
+/// next prune takes the generation as it is.
+#[test]
+fn what_was_rewritten_before_an_interruption_is_not_rewritten_again() {
+    let history = History::new(38, &[1, 2, 3]);
+    let world = &history.world;
+    let base = world.objects.snapshot();
+    let mut cut = 0;
+    for at in 0.. {
+        let removals = Calls::of(&[CallKind::Remove]).within("arenas");
+        let plan = FaultPlan::lasting(removals, at, FaultKind::Io);
+        let objects = Arc::new(MemoryBackend::from_snapshot(base.clone()));
+        let faulty = Arc::new(FaultyBackend::new(objects.clone(), plan));
+        let _ = collect(&world.open_over(faulty.clone()).unwrap());
+        if faulty.fired() == 0 {
+            break;
+        }
+        let left = names_in(&objects.snapshot(), "arenas");
+        let rewritten = left.iter().filter_map(ArenaName::of).find(|name| {
+            name.generation > 0 && left.contains(&ArenaName { generation: 0, ..*name }.object())
+        });
+        let Some(rewritten) = rewritten else { continue };
+        cut += 1;
+        let repository = world.open_over(objects.clone()).unwrap();
+        assert_eq!(collect(&repository).unwrap().collection, Some(1));
+        let left = names_in(&objects.snapshot(), "arenas").into_iter();
+        let left: Vec<ArenaName> = left.filter_map(|name| ArenaName::of(&name)).collect();
+        let of_it: Vec<_> = left.iter().filter(|name| name.id == rewritten.id).collect();
+        assert_eq!(of_it, [&rewritten], "removal {at}");
+        history.check_done(&repository, &format!("removal {at}"));
+    }
+    assert!(cut > 1, "{cut}");
 }
 
 /// Of all that is left, no delta lacks a base: a later backup may name it again, though no snapshot needs it

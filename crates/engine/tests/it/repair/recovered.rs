@@ -7,7 +7,7 @@ use strongroom_backend::Backend;
 use strongroom_repository::{
     Collections, Session, Surroundings, Wishes, session_object, snapshot_object,
 };
-use strongroom_testkit::{Image, RecordingBackend};
+use strongroom_testkit::{Image, Listener, RecordingBackend};
 use strongroom_upkeep::{PruneOptions, may_recover, plan_recovery, plan_removals};
 
 use super::*;
@@ -107,9 +107,12 @@ fn check_a_session_that_has_committed(is_rubbish: bool, was_planned_before: bool
     let surroundings = Surroundings { clock, ..world.surroundings() };
     let repository = Repository::open(surroundings, PASSPHRASE).unwrap();
     let patient = PruneOptions { patience: PruneOptions::default().patience, ..ALL };
-    let outcome = prune(&repository, &patient, &Silent, &Cancel::new()).unwrap();
+    let listener = Listener::new();
+    let outcome = prune(&repository, &patient, &listener, &Cancel::new()).unwrap();
     let waiting: Vec<SnapshotId> = outcome.waiting.iter().map(|session| session.id).collect();
     assert_eq!((outcome.ended, waiting), (vec![], vec![made[1].0]));
+    let session = format!("session {} is not ended", made[1].0.short());
+    assert!(listener.problems().iter().any(|heard| heard.message.starts_with(&session)));
     let repaired = recover(&repository).unwrap();
     assert_eq!(repaired.recover_later, [made[1].0], "the collection is open");
     let outcome = prune(&repository, &patient, &Silent, &Cancel::new()).unwrap();
