@@ -265,6 +265,30 @@ fn what_the_verdict_of_another_prune_keeps_is_not_swept() {
     world.assert_holds(&world.open(), second, &image, "after the other's verdict");
 }
 
+/// Of a verdict that is put off, arenas count that have something of what it removes.
+#[test]
+fn what_a_verdict_finds_gone_is_not_put_off() {
+    let (world, [_, (second, image)]) = one_forgotten(17);
+    prune(&world.open(), &ALL, &Silent, &Cancel::new()).unwrap();
+    let reader = ChunkReader::of_domain(&world.open(), "", CacheLimits::default()).unwrap();
+    let listed = ListedArenas::list(world.open().backend()).unwrap();
+    let rewritten = listed.newest().find(|newest| newest.name.generation > 0).unwrap().name;
+    let arena = reader.store().arena(rewritten.id).unwrap();
+    let empty = arena.slots().filter(|(_, entry)| entry.fingerprint == Fingerprint::ZERO);
+    let empty: Vec<u32> = empty.map(|(slot, _)| slot).collect();
+    assert!(!empty.is_empty());
+    let slots = ArenaSlots::of(empty);
+    let needed = Slots::of(&world.open()).needed.into_iter();
+    let needed = needed.map(|place| place.arena).find(|arena| *arena != rewritten.id).unwrap();
+    let mut objects = world.objects.snapshot();
+    objects.retain(|name, _| name.folder() != "collections");
+    let gone = (ArenaId([0x90; 16]), ArenaSlots::All);
+    let sets = [gone, (rewritten.id, slots), (needed, ArenaSlots::All)];
+    let (put_off, after) = carry_out(&world, &objects, SlotSets(sets.into()));
+    assert_eq!(put_off.unwrap(), 1);
+    world.assert_holds(&world.open_objects(&after).unwrap(), second, &image, "put off");
+}
+
 /// A verdict that comes between the plan of a prune and its own.
 #[test]
 fn a_verdict_that_another_program_was_faster_with_is_reckoned() {

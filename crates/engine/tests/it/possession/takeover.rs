@@ -190,3 +190,31 @@ fn what_comes_back_counts_before_what_was_rescued_without_a_proof() {
         victim.assert_held("after a prune");
     }
 }
+
+/// The owner rewrites arenas a second time, of which the machine has made a first generation again that gives
+/// other chunks the names of those. What the owner has made is taken.
+#[test]
+fn a_first_generation_that_was_made_again_is_not_taken_over() {
+    for number in [None, Some(9999)] {
+        let victim = Victim::new(5401);
+        let world = &victim.world;
+        world.mutate(5402);
+        let third = run(&victim.server, &options(&world.tree()), &Silent).unwrap().snapshot.id;
+        forget(&world.open(), &[victim.first]).unwrap();
+        assert!(prune_all(world).carried.arenas_rewritten > 0);
+        let mut rewritten = of_server(&victim);
+        rewritten.retain(|arena| arena.generation > 0);
+        for arena in &rewritten {
+            plant_over(victim.server.write_keys(), world, (arena, 0), Planted::Lie, number);
+        }
+        forget(&world.open(), &[victim.second.0]).unwrap();
+        prune_all(world);
+        let is_again = |arena: &&Arena| {
+            let is_later =
+                |name: &ArenaName| name.id == arena.id && name.generation > arena.generation;
+            arenas(world).iter().any(is_later)
+        };
+        assert!(rewritten.iter().any(|arena| is_again(&arena)), "{number:?}");
+        world.assert_holds(&world.open(), third, &world.image(), &format!("{number:?}"));
+    }
+}

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use strongroom_arena::ListedArenas;
+use strongroom_backend::LocalBackend;
 use strongroom_base::{Fingerprint, Location};
 use strongroom_repository::{Collections, Surroundings, session_object};
 use strongroom_testkit::{Fault, Listener};
@@ -301,6 +302,34 @@ fn the_session_that_a_prune_ends_is_removed() {
     let faulty = Arc::new(FaultyBackend::new(world.objects.clone(), plan));
     let repository = world.open_over(faulty).unwrap();
     assert!(prune(&repository, &impatient, &Silent, &Cancel::new()).is_err());
+}
+
+/// A directory in the place of a session stops no prune, which ends the session. One in the place of its snapshot
+/// may be anything, and then nothing is decided.
+#[test]
+fn a_directory_in_the_place_of_a_session_stops_no_prune() {
+    let (history, id) = with_open_session(39);
+    let world = &history.world;
+    for is_snapshot_too in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("repository");
+        let place = Arc::new(LocalBackend::create(&path).unwrap());
+        for (name, bytes) in world.objects.snapshot() {
+            place.create(&name, &bytes).unwrap();
+        }
+        let session = path.join(session_object(id).as_str());
+        std::fs::remove_file(&session).unwrap();
+        std::fs::create_dir(&session).unwrap();
+        if is_snapshot_too {
+            std::fs::create_dir(path.join(format!("snapshots/{id}"))).unwrap();
+        }
+        let outcome = collect(&world.open_over(place).unwrap());
+        assert!(session.exists(), "it may hold anything");
+        match outcome {
+            Ok(outcome) => assert_eq!((outcome.ended, is_snapshot_too), (vec![id], false)),
+            Err(error) => assert!(is_snapshot_too, "{error}"),
+        }
+    }
 }
 
 /// Two machines prune at the same hour: what one condemns, and says that it can be brought back, waits for a
