@@ -1,6 +1,9 @@
 //! What a place does not show in some listings, although it is there: nothing that it needs goes.
 
 use std::ops::RangeInclusive;
+use std::sync::atomic::AtomicBool;
+
+use strongroom_repository::end_session;
 
 use super::*;
 
@@ -168,4 +171,72 @@ fn a_snapshot_that_is_committed_between_two_listings_stops_nothing() {
     history.check(&world.open(), "in the end");
     let newest = list_snapshots(&world.open()).unwrap().snapshots.pop().unwrap().id;
     world.assert_holds(&world.open(), newest, &world.image(), "the new one");
+}
+
+/// A writer that the place does not show commits between the listings of snapshots and arenas of the decision. It
+/// does not know the plan, so nothing goes, unless its snapshot is gone again, or another collector was faster and
+/// has ended it.
+#[test]
+fn a_snapshot_that_is_not_listed_and_may_rely_on_the_plan_stops_it() {
+    let ways =
+        ["it is whole", "it is rubbish", "it goes", "it cannot be read", "its session ended"];
+    let mut reads_before = 0;
+    for way in ways {
+        let history = History::new(47, &[1, 2, 3]);
+        let world = &history.world;
+        world.write("new", &strongroom_testkit::noise(47, 50_000));
+        let (stored, name, mut object) = stopped_before_its_commit(world);
+        if way == "it is rubbish" {
+            object.fill(0x5c);
+        }
+        let id: SnapshotId = name.file().parse().unwrap();
+        let objects = Arc::new(MemoryBackend::from_snapshot(stored.clone()));
+        let sessions = names_in(&stored, "sessions");
+        let reads = Calls::of(&[CallKind::Read]).within("snapshots");
+        let plan = match way {
+            "it goes" => FaultPlan::hiccup(reads, reads_before, FaultKind::Vanish),
+            "it cannot be read" => FaultPlan::lasting(reads, reads_before, FaultKind::Io),
+            _ => FaultPlan { faults: Vec::new() },
+        };
+        let faulty = Arc::new(FaultyBackend::new(objects.clone(), plan));
+        let other = world.open_over(objects.clone()).unwrap();
+        let (shelf, of_it, was_made) = (objects.clone(), name.clone(), AtomicBool::new(false));
+        let acting = RecordingBackend::acting(faulty, move |call| {
+            let is_planned = !shelf.list("collections").unwrap().is_empty();
+            let is_listing = |folder| call.kind == CallKind::List && call.folder() == folder;
+            if is_planned && is_listing("sessions") {
+                let _ = shelf.remove(&sessions[0]);
+            }
+            if is_planned && is_listing("arenas") && !was_made.swap(true, Ordering::Relaxed) {
+                match way {
+                    "its session ended" => end_session(&other, id).unwrap(),
+                    _ => shelf.create(&of_it, &object).unwrap(),
+                }
+            }
+        });
+        let acting = Arc::new(acting);
+        let outcome = collect(&world.open_over(acting.clone()).unwrap());
+        if way == "it is whole" {
+            let calls = acting.take();
+            let reads = calls.iter().filter(|call| call.kind == CallKind::Read);
+            let reads = reads.filter(|call| call.folder() == "snapshots");
+            reads_before = reads.take_while(|call| call.name != name.as_str()).count() as u64;
+        }
+        history.check(&world.open_over(objects).unwrap(), way);
+        match (way, outcome) {
+            ("it goes" | "its session ended", Ok(outcome)) => {
+                assert_eq!(outcome.carried.snapshots, 3, "{way}");
+            }
+            (
+                "it is whole" | "it is rubbish",
+                Err(RepositoryError::NotCollectable { what, why }),
+            ) => {
+                assert!(why.contains("does not list it"), "{what}: {why}");
+            }
+            ("it cannot be read", Err(RepositoryError::Backend(error))) => {
+                assert!(error.to_string().contains("planned fault"), "{error}");
+            }
+            (_, outcome) => panic!("{way}: {outcome:?}"),
+        }
+    }
 }

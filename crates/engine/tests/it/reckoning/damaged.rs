@@ -121,6 +121,43 @@ fn what_cannot_be_read_for_a_while_is_no_fault_of_the_program() {
     assert!(waited > 10, "{waited}");
 }
 
+/// From the plan on, trees of a kept snapshot cannot be read. The first reckoning has read them before; the second
+/// has not. Nothing is removed of arenas, but a snapshot that alone needs nothing is forgotten.
+#[test]
+fn what_is_damaged_since_the_plan_stops_the_verdict() {
+    for frees_something in [true, false] {
+        let world = World::bare(18);
+        grow(&world.tree(), 18, SMALL);
+        let first = world.backup().snapshot.id;
+        if frees_something {
+            mutate(&world.tree(), 18, SMALL);
+        }
+        let second = (world.backup().snapshot.id, world.image());
+        forget(&world.open(), &[first]).unwrap();
+        let before = world.objects.snapshot();
+        let of_trees = |place: &&Location| ArenaContent::of(place.arena) == ArenaContent::Metadata;
+        let slots = Slots::of(&world.open());
+        let needed = slots.needed.iter().find(of_trees).unwrap().arena;
+        let name = before.keys().find(|name| ArenaName::of(name).is_some_and(|it| it.id == needed));
+        let name = name.unwrap().clone();
+        let (shelf, damaged, zeros) =
+            (world.objects.clone(), name.clone(), vec![0; before[&name].len()]);
+        let acting = RecordingBackend::acting(world.objects.clone(), move |call| {
+            if call.kind == CallKind::Create && call.name == "collections/1.plan" {
+                shelf.replace(&damaged, &zeros).unwrap();
+            }
+        });
+        let outcome =
+            prune(&world.open_over(Arc::new(acting)).unwrap(), &ALL, &Silent, &Cancel::new());
+        assert_eq!(outcome.is_ok(), !frees_something, "{outcome:?}");
+        assert_eq!(arenas(&world.objects.snapshot()), arenas(&before));
+        world.objects.replace(&name, &before[&name]).unwrap();
+        world.assert_holds(&world.open(), second.0, &second.1, "it can be read again");
+        let is_there = world.objects.snapshot().contains_key(&snapshot_object(first));
+        assert_eq!(is_there, frees_something);
+    }
+}
+
 /// Without the snapshots that are forgotten.
 fn kept_only(world: &World, objects: &Objects) -> Objects {
     let forgotten = list_snapshots(&world.open()).unwrap().forgotten;
