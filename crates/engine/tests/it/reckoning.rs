@@ -22,9 +22,9 @@ use strongroom_testkit::damage::Objects;
 use strongroom_testkit::tree::{TreeOptions, grow, mutate};
 use strongroom_testkit::{CallKind, Image, Listener, RecordingBackend};
 use strongroom_upkeep::{
-    Later, MirrorPlan, PruneOutcome, VerifyDepth, defragment, forget, mirror, plan_mirror,
-    plan_recovery, plan_repair, prune, prune_later, remember, repair, replicate, undo_prune,
-    verify,
+    Later, MirrorPlan, PruneOptions, PruneOutcome, VerifyDepth, defragment, forget, mirror,
+    plan_mirror, plan_recovery, plan_repair, prune, prune_later, remember, repair, replicate,
+    undo_prune, verify,
 };
 
 use crate::world::{ALL, World};
@@ -442,6 +442,30 @@ fn pruned(later: Later) -> PruneOutcome {
     match later {
         Later::Pruned(outcome) => *outcome,
         Later::Doubted(found) => panic!("{:?}", found.faults),
+    }
+}
+
+/// What is decided was asked about before, and a dry run removes nothing: neither waits for a verification.
+#[test]
+fn only_what_waits_for_its_verdict_is_verified() {
+    for way in ["planned", "dry run", "decided"] {
+        let (world, _) = one_forgotten(19);
+        pruned(later(&world.open()));
+        let open = Collections::read(&world.open()).unwrap().open.unwrap();
+        if way == "decided" {
+            create_verdict(&world.open(), open.number, &open.selection).unwrap();
+        }
+        let needed = Slots::of(&world.open()).needed.into_iter();
+        let data =
+            needed.map(|place| place.arena).find(|id| ArenaContent::of(*id) == ArenaContent::Data);
+        world.objects.remove(&ArenaName::first(data.unwrap()).object()).unwrap();
+        let options = PruneOptions { dry_run: way == "dry run", ..ALL };
+        let outcome = prune_later(&world.open(), &options, &Silent, &Cancel::new());
+        assert_eq!(
+            matches!(outcome, Ok(Later::Doubted(_))),
+            way == "planned",
+            "{way}: {outcome:?}"
+        );
     }
 }
 

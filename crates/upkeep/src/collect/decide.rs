@@ -94,7 +94,8 @@ impl Collector<'_> {
         }
         let snapshots = plan.snapshots.iter().filter(|going| goes(going.id)).cloned().collect();
         let slots = plan.slots.clone();
-        let came_since = collections.open.is_some() || !is_same;
+        // Of a plan that another process made, none was known.
+        let came_since = !is_same;
         let is_same = match self.mark_what_stays(reach, &list, &goes, collections, came_since) {
             // Nothing is condemned, so nothing has to be known for it.
             Ok(Err(_)) | Err(RepositoryError::NotCollectable { .. }) if slots.is_empty() => {

@@ -214,11 +214,6 @@ impl Inventory {
         self.arenas.iter().map(|holding| holding.name.id).chain(self.unreadable.keys().copied())
     }
 
-    /// Why an arena cannot be read.
-    pub fn why_unreadable(&self, id: ArenaId) -> Option<&str> {
-        self.unreadable.get(&id).map(String::as_str)
-    }
-
     /// An arena whose summary can be read.
     pub fn get(&self, id: ArenaId) -> Option<&Holding> {
         position(&self.arenas, id).map(|place| &self.arenas[place])

@@ -352,8 +352,8 @@ impl<'r> Reach<'r> {
             None => None,
         };
         let Some((arena, why)) = hidden else { return Ok(()) };
-        let why = self.inventory.why_unreadable(arena).unwrap_or(why).to_owned();
-        Err(RepositoryError::NotCollectable { what: format!("arena {arena}"), why })
+        let what = format!("arena {arena}");
+        Err(RepositoryError::NotCollectable { what, why: why.to_owned() })
     }
 
     /// Whether anything in an arena is needed, or may be: it was named, and the arena cannot be read.

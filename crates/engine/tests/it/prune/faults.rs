@@ -89,6 +89,30 @@ fn an_arena_that_is_missing_stops_it() {
     assert!(stopped > arenas.len() / 4, "{stopped} of {}", arenas.len());
 }
 
+/// Half of an arena is gone, more than its parity can compute: what a snapshot needs may have been in that
+/// half, so nothing is collected, and it is said why.
+#[test]
+fn an_arena_that_was_cut_in_half_stops_it() {
+    let history = History::new(42, &[0, 2]);
+    let before = history.world.objects.snapshot();
+    let mut stopped = 0;
+    for name in names_in(&before, "arenas") {
+        let mut objects = before.clone();
+        let object = objects.get_mut(&name).unwrap();
+        object.truncate(object.len() / 2);
+        let place = Arc::new(MemoryBackend::from_snapshot(objects.clone()));
+        match collect(&history.world.open_over(place.clone()).unwrap()) {
+            Ok(_) => continue,
+            Err(RepositoryError::NotCollectable { why, .. }) => {
+                stopped += u32::from(why.contains("it is too short"));
+            }
+            Err(error) => panic!("{name}: {error}"),
+        }
+        assert!(place.snapshot() == objects, "{name}: nothing was done");
+    }
+    assert!(stopped > 10, "{stopped}");
+}
+
 /// The folder of the snapshots was emptied, or lost: what they had can still be recovered.
 #[test]
 fn a_repository_without_snapshots_is_not_emptied() {

@@ -240,3 +240,27 @@ fn a_snapshot_that_is_not_listed_and_may_rely_on_the_plan_stops_it() {
         }
     }
 }
+
+/// A backup that began before the plan commits, and relies on what that condemns; and its owner forgets another
+/// snapshot. Both came since the plan, and the verdict spares what the new one needs.
+#[test]
+fn what_came_and_what_is_to_go_since_the_plan_are_both_looked_at() {
+    let history = History::new(48, &[3, 4, 5]);
+    let world = &history.world;
+    let (stored, name, object) = stopped_before_its_commit(world);
+    let objects = Arc::new(MemoryBackend::from_snapshot(stored));
+    let repository = world.open_over(objects.clone()).unwrap();
+    assert_eq!(collect(&repository).unwrap().waiting.len(), 1);
+    let plan = Collections::read(&repository).unwrap().open.unwrap().selection;
+    objects.create(&name, &object).unwrap();
+    forget(&repository, &[history.kept[0].0]).unwrap();
+    let repository = world.open_over(objects.clone()).unwrap();
+    let outcome = collect(&repository).unwrap();
+    assert!(!plan.slots.is_empty() && outcome.carried.snapshots > 0);
+    let new = name.file().parse().unwrap();
+    world.assert_holds(&repository, new, &world.image(), "it began before the plan");
+    for (id, image) in &history.kept[1..] {
+        world.assert_holds(&repository, *id, image, "kept");
+    }
+    check_sound(&repository, "in the end");
+}

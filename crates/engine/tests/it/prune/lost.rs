@@ -75,6 +75,67 @@ fn kept_2_what_another_copy_has_forgotten_stops_no_prune() {
     history.check_done(&world.open(), "no number is missed any more");
 }
 
+/// What a lost snapshot needs was lost, too, and stored again elsewhere by one that is forgotten now.
+#[test]
+fn what_a_lost_snapshot_finds_elsewhere_stays() {
+    let world = World::bare(69);
+    world.write("file", &noise(69, 200_000));
+    let lost = (world.backup().snapshot.id, world.image());
+    for name in names_in(&world.objects.snapshot(), "arenas") {
+        if ArenaContent::of(ArenaName::of(&name).unwrap().id) == ArenaContent::Data {
+            world.objects.remove(&name).unwrap();
+        }
+    }
+    let again = world.backup().snapshot.id;
+    world.write("file", &noise(70, 200_000));
+    world.backup();
+    world.objects.remove(&strongroom_repository::snapshot_object(lost.0)).unwrap();
+    forget(&world.open(), &[again]).unwrap();
+    let outcome = collect(&world.open()).unwrap();
+    assert_eq!((outcome.lost, outcome.snapshots.len()), (vec![lost.0], 1));
+    let repository = world.open();
+    let mut plan = RepairPlan::default();
+    plan_recovery(&repository, &mut plan, &Silent, &Cancel::new()).unwrap();
+    repair(&repository, &plan, &Silent, &Cancel::new()).unwrap();
+    world.assert_holds(&world.open(), lost.0, &lost.1, "committed again");
+}
+
+/// From another copy of the repository comes back what an earlier collection has removed, while a plan waits for
+/// its verdict; and with it a snapshot that needs it and is lost at once. It stays until a repair commits
+/// that again.
+#[test]
+fn what_came_back_since_the_plan_stays_for_a_snapshot_that_was_lost() {
+    let world = World::bare(68);
+    let store = |repository: &Repository, seed: u64| {
+        world.write("file", &noise(seed, 200_000));
+        run(repository, &options(&world.tree()), &Silent).unwrap().snapshot.id
+    };
+    let made = [1, 2, 3].map(|seed| store(&world.open(), seed));
+    let copy = Arc::new(MemoryBackend::from_snapshot(world.objects.snapshot()));
+    let beside = world.open_over(copy.clone()).unwrap();
+    // What the first one has, which the collection here removes meanwhile.
+    let lost = (store(&beside, 1), world.image());
+    store(&beside, 5);
+    forget(&world.open(), &made[..1]).unwrap();
+    assert!(collect(&world.open()).unwrap().carried.arenas_removed > 0);
+    forget(&world.open(), &made[1..2]).unwrap();
+    let (shelf, came) = (world.objects.clone(), AtomicU64::new(0));
+    let acting = RecordingBackend::acting(world.objects.clone(), move |call| {
+        let is_plan = call.kind == CallKind::Create && call.name == "collections/2.plan";
+        if is_plan && came.fetch_add(1, Ordering::Relaxed) == 0 {
+            replicate(&*copy, &*shelf, &Silent, &Cancel::new()).unwrap();
+            shelf.remove(&strongroom_repository::snapshot_object(lost.0)).unwrap();
+        }
+    });
+    let outcome = collect(&world.open_over(Arc::new(acting)).unwrap()).unwrap();
+    assert!(outcome.carried.arenas_removed > 0, "{outcome:?}");
+    let repository = world.open();
+    let mut plan = RepairPlan::default();
+    plan_recovery(&repository, &mut plan, &Silent, &Cancel::new()).unwrap();
+    repair(&repository, &plan, &Silent, &Cancel::new()).unwrap();
+    world.assert_holds(&world.open(), lost.0, &lost.1, "committed again");
+}
+
 /// A thief removes the snapshots of one tree, and only snapshots of another are left: nothing says which
 /// trees were roots, and yet a prune keeps all that they need, held or not, until they are forgotten.
 #[test]

@@ -705,6 +705,7 @@ fn rubbish_under_the_name_of_a_snapshot_puts_nothing_off() {
     // The next plan cannot be made before a repair has taken it away.
     let error = collect(&world.open()).unwrap_err();
     assert!(matches!(error, RepositoryError::NotCollectable { .. }), "{error}");
+    assert!(!error.to_string().contains("newer program"), "{error}");
     assert!(Collections::read(&world.open()).unwrap().open.is_none());
     let left = names_in(&world.objects.snapshot(), "arenas");
     let left: Vec<ArenaName> = left.iter().filter_map(ArenaName::of).collect();
