@@ -145,7 +145,7 @@ pub fn arenas_in_need(
     remains::each_slot(repository, &reader, cancel, |part, slot, entry| {
         let place = Location { arena: part.name.id, slot };
         let fingerprint = reader.naming().name_in(place, entry.fingerprint);
-        if remains.holds(place) && absent.get(&fingerprint).is_some_and(|at| at.place != place) {
+        if remains.holds(place) {
             absent.remove(&fingerprint);
         }
     })?;

@@ -80,6 +80,10 @@ fn a_hold_ends_no_longer_one() {
     hold(&repository, &[one], &longer).unwrap();
     let held = Wishes::read(&repository).unwrap().hold(one).unwrap();
     assert_eq!((held.reason.as_str(), held.until), ("report; court", None), "said again");
+    let more = Hold { reason: "report; court, and its appeal".to_owned(), until: None };
+    hold(&repository, &[one], &more).unwrap();
+    let held = Wishes::read(&repository).unwrap().hold(one).unwrap();
+    assert_eq!(held.reason, more.reason, "it says all that was said before");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 use strongroom_base::{SnapshotId, Timestamp};
 use strongroom_catalog::Snapshot;
-use strongroom_repository::Arrivals;
+use strongroom_repository::{Arrivals, Look};
 
 use super::super::look::{DAY, new_look};
 use super::super::policy::{Alarm, Circumstances, Judged, Periods, Policy};
@@ -373,4 +373,141 @@ fn each_kind_of_forgery_raises_its_alarm() {
         (3..7).map(|hour| (at(50, hour), at(50, hour), 1000)).collect();
     assert_eq!(alarms(&many), [Alarm::TooMany { count: 5, usual: 1 }; 5]);
     assert_eq!(alarms(&many[1..]), []);
+}
+
+/// What the rules say of snapshots that were seen as soon as they were stored, in their order.
+fn said(policy: &Policy, made: &[Snapshot], now: i64, quarantine: i64) -> Vec<Vec<&'static str>> {
+    said_beside(&[], policy, made, now, quarantine)
+}
+
+/// The same if the owner has accepted some.
+fn said_beside(
+    accepted: &[SnapshotId],
+    policy: &Policy,
+    made: &[Snapshot],
+    now: i64,
+    quarantine: i64,
+) -> Vec<Vec<&'static str>> {
+    let mut arrivals = Arrivals::default();
+    for (before, snapshot) in made.iter().enumerate() {
+        let present: Vec<&Snapshot> = made[..=before].iter().collect();
+        arrivals.push(&new_look(&present, &arrivals, snapshot.ended));
+    }
+    let time = made.last().unwrap().ended;
+    arrivals.push(&Look { time, accepted: accepted.to_vec(), ..Look::default() });
+    let (now, periods) = (Timestamp(now), periods_at(0));
+    let circumstances = Circumstances { arrivals: &arrivals, now, quarantine, periods: &periods };
+    let all: Vec<&Snapshot> = made.iter().collect();
+    policy.judge(&all, &circumstances).into_iter().map(|judged| judged.kept_by).collect()
+}
+
+/// Snapshots of these days, each at these minutes after two.
+fn made(days: impl IntoIterator<Item = i64>, minutes: &[i64]) -> Vec<Snapshot> {
+    let times = days
+        .into_iter()
+        .flat_map(|day| minutes.iter().map(move |minute| day * DAY + 2 * HOUR + minute * MINUTE));
+    (1..).zip(times).map(|(number, time)| snapshot(number, time, "laptop", 1000)).collect()
+}
+
+/// Those that are kept, by the day of each.
+fn kept_days(said: &[Vec<&str>]) -> Vec<usize> {
+    (0..said.len()).filter(|place| !said[*place].is_empty()).collect()
+}
+
+#[test]
+fn a_series_is_left_alone_until_it_is_known_what_is_usual() {
+    let policy = Policy { daily: 2, ..Policy::default() };
+    let made = made(0..14, &[0]);
+    let known = made[0].ended.0 + 14 * DAY;
+    assert_eq!(said(&policy, &made, known - 1, 0), [["new series"]; 14]);
+    assert_eq!(kept_days(&said(&policy, &made, known, 0)), [12, 13]);
+}
+
+#[test]
+fn quarantine_ends_to_the_nanosecond() {
+    let policy = Policy { daily: 1, ..Policy::default() };
+    let made = made(0..30, &[0]);
+    let ends = made[29].ended.0 + 3 * DAY;
+    let said_then = said(&policy, &made, ends - 1, 3 * DAY);
+    assert_eq!((&said_then[28][..], &said_then[29][..]), (&["daily"][..], &["quarantine"][..]));
+    let said_then = said(&policy, &made, ends, 3 * DAY);
+    assert_eq!((&said_then[28][..], &said_then[29][..]), (&[][..], &["daily"][..]));
+}
+
+/// Three a night are usual here: of each of the last days the first and the last stay. An unusual day stays
+/// whole, if something of it does, and nine are far too many.
+#[test]
+fn a_day_with_more_than_usual_is_kept_whole_or_not_at_all() {
+    let policy = Policy { daily: 2, ..Policy::default() };
+    let usual = made(0..20, &[0, 30, 60]);
+    let said_of = |made: &[Snapshot]| said(&policy, made, 25 * DAY, 0);
+    let day = |said: &[Vec<&'static str>], first: usize, count: usize| {
+        said[first..first + count].iter().map(|by| by.join(", ")).collect::<Vec<_>>()
+    };
+    assert_eq!(day(&said_of(&usual), 57, 3), ["daily", "", "daily"]);
+    assert!(day(&said_of(&usual), 51, 3).iter().all(String::is_empty));
+
+    let with = |count: i64, at: i64| {
+        let minutes: Vec<i64> = (0..count).map(|number| number * 10).collect();
+        let mut all = usual.clone();
+        all.retain(|snapshot| snapshot.started.0.div_euclid(DAY) != at);
+        let unusual = made([at], &minutes).into_iter();
+        all.extend(unusual.map(|it| snapshot(1000 + it.sequence, it.started.0, "laptop", 1000)));
+        all.sort_by_key(|snapshot| snapshot.started);
+        all
+    };
+    let whole = ["daily", "unusual day", "unusual day", "unusual day", "daily"];
+    assert_eq!(day(&said_of(&with(5, 19)), 57, 5), whole);
+    assert!(day(&said_of(&with(5, 17)), 51, 5).iter().all(String::is_empty));
+    assert_eq!(day(&said_of(&with(8, 19)), 58, 6), ["unusual day"; 6]);
+    assert!(said_of(&with(9, 19)).iter().all(|by| by == &["frozen"]));
+}
+
+/// Of each hour the first and the last, for as many hours as are asked for.
+#[test]
+fn hours_are_counted_over_days() {
+    let policy = Policy { hourly: 5, ..Policy::default() };
+    let said = said(&policy, &made(0..20, &[0, 20, 40, 120]), 25 * DAY, 0);
+    let of_day = |day: usize| said[4 * day..4 * day + 4].iter().map(Vec::len).collect::<Vec<_>>();
+    assert_eq!((of_day(19), of_day(18)), (vec![1, 0, 1, 1], vec![1, 0, 1, 1]));
+    assert_eq!((of_day(17), of_day(16)), (vec![0, 0, 0, 1], vec![0; 4]));
+}
+
+/// What comes after a pause that is longer than the time makes none of those before it too old.
+#[test]
+fn a_pause_makes_none_too_old() {
+    let policy = Policy { within: Some(3 * DAY), ..Policy::default() };
+    let kept = |last: Option<i64>| {
+        let made = made((0..20).chain(last), &[0]);
+        kept_days(&said(&policy, &made, 40 * DAY, 0))
+    };
+    assert_eq!(kept(None), [16, 17, 18, 19]);
+    assert_eq!(kept(Some(22)), [19, 20], "as long as the time");
+    assert_eq!(kept(Some(30)), [16, 17, 18, 19, 20]);
+}
+
+#[test]
+fn what_is_incomplete_is_kept_until_a_complete_one_follows() {
+    let policy = Policy { last: 1, ..Policy::default() };
+    let mut made = made(0..20, &[0]);
+    for day in [10, 18, 19] {
+        made[day].partial = true;
+    }
+    let said = said(&policy, &made, 25 * DAY, 0);
+    assert_eq!(kept_days(&said), [17, 18, 19]);
+    assert_eq!((&said[17], &said[18]), (&vec!["last"], &vec!["incomplete, and none follows"]));
+}
+
+/// A snapshot that lacks a source takes the place of no other one, but beside them it is kept; if the owner
+/// says that it is right, it counts as they do.
+#[test]
+fn what_lacks_a_source_stays_beside_what_has_all() {
+    let policy = Policy { daily: 3, ..Policy::default() };
+    let mut made = made(0..20, &[0]);
+    made[17].missing.insert(b"/srv".to_vec(), Vec::new());
+    let lacking = said(&policy, &made, 25 * DAY, 0);
+    assert_eq!(kept_days(&lacking), [16, 17, 18, 19]);
+    assert!(lacking[16..].iter().all(|by| by == &["daily"]));
+    let accepted = said_beside(&[made[17].id], &policy, &made, 25 * DAY, 0);
+    assert_eq!(kept_days(&accepted), [17, 18, 19]);
 }
