@@ -206,6 +206,37 @@ fn the_owner_ends_an_alarm_by_accepting_or_forgetting() {
     assert_eq!(year.forget(now + 3 * HOUR), []);
 }
 
+/// A rehearsal records no look.
+#[test]
+fn a_rehearsal_says_of_nothing_that_it_arrived() {
+    let year = Year::new(153);
+    year.back_up(&year.laptop, DAY, "one");
+    let list = list_snapshots(&year.owner).unwrap();
+    let all: Vec<_> = list.snapshots.iter().collect();
+    for is_rehearsal in [true, false] {
+        let options = ForgetOptions {
+            policy: &POLICY,
+            quarantine: QUARANTINE,
+            periods: &periods,
+            is_rehearsal,
+        };
+        judge(&year.owner, &list, &all, &options).unwrap();
+        let looks = names_in(&year.world.objects.snapshot(), ARRIVALS_FOLDER);
+        assert_eq!(looks.is_empty(), is_rehearsal);
+    }
+}
+
+/// What the owner accepts of their own is noted, and nothing else of theirs.
+#[test]
+fn what_is_accepted_alone_is_noted() {
+    let year = Year::new(154);
+    let [one, other] = [1, 2].map(|day| year.back_up(&year.owner, day * DAY, "one"));
+    accept(&year.owner, &list_snapshots(&year.owner).unwrap(), &[one]).unwrap();
+    let arrivals = Arrivals::read(&year.owner).unwrap();
+    assert!(arrivals.seen(one).is_some() && arrivals.is_accepted(one));
+    assert!(arrivals.seen(other).is_none() && !arrivals.is_accepted(other));
+}
+
 /// Looks are of the owner, and no put-only client reads or makes them.
 #[test]
 fn only_the_owner_says_what_arrived_when() {
