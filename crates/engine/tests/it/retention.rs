@@ -226,6 +226,21 @@ fn a_rehearsal_says_of_nothing_that_it_arrived() {
     }
 }
 
+/// From much to little, in the owner's own domain and without any other: an alarm until it is accepted.
+#[test]
+fn the_owner_s_own_alarm_ends_when_it_is_accepted() {
+    let year = Year::new(155);
+    let much: String = (0..300).map(|line| format!("{line} of many lines\n")).collect();
+    for day in 1..=5 {
+        year.back_up(&year.owner, day * DAY, &much);
+    }
+    let little = year.back_up(&year.owner, 6 * DAY, "one");
+    assert_eq!(year.forget(7 * DAY), [(little, Alarm::Shrunken)]);
+    assert_eq!(snapshot_ids(&year.owner).len(), 6, "nothing is forgotten meanwhile");
+    accept(&year.owner, &list_snapshots(&year.owner).unwrap(), &[little]).unwrap();
+    assert_eq!(year.forget(7 * DAY), []);
+}
+
 /// What the owner accepts of their own is noted, and nothing else of theirs.
 #[test]
 fn what_is_accepted_alone_is_noted() {
