@@ -14,8 +14,8 @@ use strongroom_base::{Cancel, SeededEntropy, Silent, SnapshotId};
 use strongroom_repository::{Repository, RepositoryError};
 use strongroom_testkit::damage::{Objects, names_in};
 use strongroom_testkit::{
-    CallKind, Calls, Change, FaultKind, FaultPlan, FaultyBackend, Gives, Image, RecordingBackend,
-    WithholdingBackend,
+    CallKind, Calls, Change, FaultKind, FaultPlan, FaultyBackend, Gives, Image, Listener,
+    RecordingBackend, WithholdingBackend,
 };
 use strongroom_upkeep::{
     AuditOptions, CopyOutcome, MirrorOutcome, NewAccess, VerifyDepth, add_key, audit_replica,
@@ -88,6 +88,66 @@ fn a_replica_has_all_of_it_and_is_sound() {
     let empty = MemoryBackend::new();
     copy(&*target, &empty).unwrap();
     assert_eq!(empty.snapshot(), world.objects.snapshot());
+}
+
+/// What was sent and what was there is counted to the byte, and planned so.
+#[test]
+fn what_a_copy_sends_and_what_was_there_is_counted() {
+    let (world, made) = history(59);
+    forget(&world.open(), &[made[0].0]).unwrap();
+    prune(&world.open(), &ALL, &Silent, &Cancel::new()).unwrap();
+    let target = MemoryBackend::new();
+    let bytes = |objects: &Objects| objects.values().map(Vec::len).sum::<usize>() as u64;
+    let is_later = |name: &ObjectName| ArenaName::of(name).is_some_and(|it| it.generation > 0);
+    let first = copy(&*world.objects, &target).unwrap();
+    let all = target.snapshot();
+    assert_eq!((first.sent, first.sent_bytes), (all.len() as u64, bytes(&all)));
+    assert_eq!((first.present, first.present_bytes), (0, 0));
+    let later: BTreeSet<_> = all.keys().filter(|name| is_later(name)).cloned().collect();
+    assert!(!later.is_empty());
+    assert_eq!(first.new_generations.into_iter().collect::<BTreeSet<_>>(), later);
+    // Every third is not there.
+    let mut left = all.clone();
+    let mut place = 0;
+    left.retain(|name, _| {
+        place += 1;
+        place % 3 != 0 || ["", "collections"].contains(&name.folder())
+    });
+    let target = MemoryBackend::from_snapshot(left.clone());
+    let missing = (all.len() - left.len()) as u64;
+    let missing_bytes = bytes(&all) - bytes(&left);
+    // Where something is, no collections are sent.
+    left.retain(|name, _| name.folder() != "collections");
+    let (count, there) = (left.len() as u64, bytes(&left));
+    let plan = plan_replica(&*world.objects, &target).unwrap();
+    assert_eq!((plan.present, plan.present_bytes), (count, there));
+    assert_eq!(plan.bytes(), missing_bytes);
+    let again = copy(&*world.objects, &target).unwrap();
+    assert_eq!((again.present, again.present_bytes), (count, there));
+    assert_eq!((again.sent, again.sent_bytes), (missing, missing_bytes));
+    assert!(target.snapshot() == all);
+}
+
+/// A mirror removes snapshots before what they need, and says how far it is.
+#[test]
+fn a_mirror_removes_snapshots_before_arenas() {
+    let (world, made) = history(61);
+    let place = Arc::new(RecordingBackend::new(Arc::new(MemoryBackend::new())));
+    let target: Arc<dyn Backend> = place.clone();
+    copy(&*world.objects, &*target).unwrap();
+    forget(&world.open(), &[made[0].0]).unwrap();
+    prune(&world.open(), &ALL, &Silent, &Cancel::new()).unwrap();
+    copy(&*world.objects, &*target).unwrap();
+    let plan = plan_mirror(&world.open(), &target).unwrap();
+    place.take();
+    let listener = Listener::new();
+    let outcome = mirror(&world.open(), &target, &plan, &listener, &Cancel::new()).unwrap();
+    let calls = place.take();
+    let removed = calls.iter().filter(|call| call.kind == CallKind::Remove);
+    let are_arenas: Vec<bool> = removed.map(|call| call.folder() == "arenas").collect();
+    assert!(are_arenas.is_sorted() && are_arenas.contains(&true) && are_arenas.contains(&false));
+    let count = plan.remove.len() as u64;
+    assert_eq!((outcome.removed, listener.last_progress().files), (count, count));
 }
 
 #[test]
