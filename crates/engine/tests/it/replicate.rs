@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use strongroom_arena::ArenaName;
-use strongroom_backend::{Backend, BackendError, MemoryBackend, ObjectName};
+use strongroom_backend::{Backend, BackendError, MemoryBackend, ObjectName, Promises};
 use strongroom_base::{Cancel, SeededEntropy, Silent, SnapshotId};
 use strongroom_repository::{Repository, RepositoryError};
 use strongroom_testkit::damage::{Objects, names_in};
@@ -266,6 +266,24 @@ fn a_place_without_exclusive_create_takes_a_copy() {
     let target = NotExclusive(MemoryBackend::new());
     copy(&*world.objects, &target).unwrap();
     assert_eq!(target.0.snapshot(), world.objects.snapshot());
+}
+
+/// There, whether a name is free is asked for: an answer that fails is none, and nothing is written over.
+#[test]
+fn a_place_without_exclusive_create_is_asked_before_it_is_written_to() {
+    let (world, _) = history(651);
+    let mut objects = world.objects.snapshot();
+    let arena = names_in(&objects, "arenas").remove(0);
+    objects.get_mut(&arena).unwrap().truncate(100);
+    let shelf = Arc::new(MemoryBackend::from_snapshot(objects.clone()));
+    let sizes = Calls::of(&[CallKind::Size]).within("arenas");
+    let plan = FaultPlan::lasting(sizes, 0, FaultKind::Io);
+    let faulty = Arc::new(FaultyBackend::new(shelf.clone(), plan));
+    let promises = Promises { is_exclusive: Some(false), ..shelf.promises() };
+    let place = RecordingBackend::new(faulty).promising(promises);
+    let error = copy(&*world.objects, &place).unwrap_err().to_string();
+    assert!(error.contains("planned fault"), "{error}");
+    assert!(shelf.snapshot() == objects, "nothing was written");
 }
 
 /// A place such as an FTP server.
