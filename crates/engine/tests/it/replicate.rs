@@ -323,8 +323,8 @@ impl Backend for NotExclusive {
     fn sweep(&self) -> Result<usize, BackendError> {
         self.0.sweep()
     }
-    fn promises(&self) -> strongroom_backend::Promises {
-        strongroom_backend::Promises { in_flight: 4, ..self.0.promises() }
+    fn promises(&self) -> Promises {
+        Promises { in_flight: 4, ..self.0.promises() }
     }
     fn holds_at_most(&self, folder: &str) -> Result<bool, BackendError> {
         self.0.holds_at_most(folder)
@@ -629,7 +629,7 @@ impl Backend for Swap {
     fn sweep(&self) -> Result<usize, BackendError> {
         Ok(0)
     }
-    fn promises(&self) -> strongroom_backend::Promises {
+    fn promises(&self) -> Promises {
         self.before.promises()
     }
     fn holds_at_most(&self, folder: &str) -> Result<bool, BackendError> {
