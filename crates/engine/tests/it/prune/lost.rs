@@ -11,6 +11,13 @@ use super::*;
 use crate::read_back::read_back;
 use crate::verify::check_all;
 
+/// Commits again what is lost.
+fn recover(repository: &Repository) {
+    let mut plan = RepairPlan::default();
+    plan_recovery(repository, &mut plan, &Silent, &Cancel::new()).unwrap();
+    repair(repository, &plan, &Silent, &Cancel::new()).unwrap();
+}
+
 /// What it needs stays, and what was forgotten goes.
 #[test]
 fn a_snapshot_that_was_removed_and_not_forgotten_loses_nothing() {
@@ -24,9 +31,7 @@ fn a_snapshot_that_was_removed_and_not_forgotten_loses_nothing() {
     }
     let repository = world.open();
     assert!(!snapshot_ids(&repository).contains(&history.forgotten[0]), "what was forgotten went");
-    let mut plan = RepairPlan::default();
-    plan_recovery(&repository, &mut plan, &Silent, &Cancel::new()).unwrap();
-    repair(&repository, &plan, &Silent, &Cancel::new()).unwrap();
+    recover(&world.open());
     world.assert_holds(&world.open(), *id, image, "it is committed again");
 }
 
@@ -75,7 +80,7 @@ fn kept_2_what_another_copy_has_forgotten_stops_no_prune() {
     history.check_done(&world.open(), "no number is missed any more");
 }
 
-/// What a lost snapshot needs was lost, too, and stored again elsewhere by one that is forgotten now.
+/// A lost snapshot whose content was lost, too, and stored again elsewhere by one that is forgotten now.
 #[test]
 fn what_a_lost_snapshot_finds_elsewhere_stays() {
     let world = World::bare(69);
@@ -93,10 +98,7 @@ fn what_a_lost_snapshot_finds_elsewhere_stays() {
     forget(&world.open(), &[again]).unwrap();
     let outcome = collect(&world.open()).unwrap();
     assert_eq!((outcome.lost, outcome.snapshots.len()), (vec![lost.0], 1));
-    let repository = world.open();
-    let mut plan = RepairPlan::default();
-    plan_recovery(&repository, &mut plan, &Silent, &Cancel::new()).unwrap();
-    repair(&repository, &plan, &Silent, &Cancel::new()).unwrap();
+    recover(&world.open());
     world.assert_holds(&world.open(), lost.0, &lost.1, "committed again");
 }
 
@@ -129,10 +131,7 @@ fn what_came_back_since_the_plan_stays_for_a_snapshot_that_was_lost() {
     });
     let outcome = collect(&world.open_over(Arc::new(acting)).unwrap()).unwrap();
     assert!(outcome.carried.arenas_removed > 0, "{outcome:?}");
-    let repository = world.open();
-    let mut plan = RepairPlan::default();
-    plan_recovery(&repository, &mut plan, &Silent, &Cancel::new()).unwrap();
-    repair(&repository, &plan, &Silent, &Cancel::new()).unwrap();
+    recover(&world.open());
     world.assert_holds(&world.open(), lost.0, &lost.1, "committed again");
 }
 
@@ -191,10 +190,7 @@ fn what_cannot_be_recognised_stays() {
         assert!(pruned.carried.removed_bytes > 1_000_000, "{pruned:?}");
         // Another backup of the same paths shows what the others were.
         world.backup();
-        let repository = world.open();
-        let mut plan = RepairPlan::default();
-        plan_recovery(&repository, &mut plan, &Silent, &Cancel::new()).unwrap();
-        repair(&repository, &plan, &Silent, &Cancel::new()).unwrap();
+        recover(&world.open());
         for (id, image) in &kept {
             world.assert_holds(&world.open(), *id, image, "committed again");
         }
@@ -270,10 +266,7 @@ fn one_repair_brings_back_all_of_them() {
         for name in names_in(&world.objects.snapshot(), "snapshots") {
             world.objects.remove(&name).unwrap();
         }
-        let repository = world.open();
-        let mut plan = RepairPlan::default();
-        plan_recovery(&repository, &mut plan, &Silent, &Cancel::new()).unwrap();
-        repair(&repository, &plan, &Silent, &Cancel::new()).unwrap();
+        recover(&world.open());
         for (id, image) in &kept {
             world.assert_holds(&world.open(), *id, image, "committed again");
         }
@@ -302,10 +295,7 @@ fn a_root_of_many_chunks_comes_back_whole() {
             kept.push((made.id, read_back(&world.open(), made.id, Path::new("/")).unwrap()));
         }
         take(&world, kept[1].0);
-        let repository = world.open();
-        let mut plan = RepairPlan::default();
-        plan_recovery(&repository, &mut plan, &Silent, &Cancel::new()).unwrap();
-        repair(&repository, &plan, &Silent, &Cancel::new()).unwrap();
+        recover(&world.open());
         forget(&world.open(), &[kept[0].0]).unwrap();
         collect(&world.open()).unwrap();
         for (id, image) in &kept[1..] {
