@@ -11,7 +11,7 @@ pub struct Generation {
     pub without: Set,
     pub is_thiefs: bool,
     pub is_marked: bool,
-    /// What it says that it has.
+    /// Slots that it says it has.
     pub slots: Set,
     /// Slots of these that it calls something else.
     pub other: Set,

@@ -15,7 +15,7 @@ pub const COLLECTORS: usize = 2;
 /// Generations are counted up to this.
 pub const LEVEL_MAX: u8 = 3;
 
-/// What a collector carries out, and what it has listed before.
+/// A verdict that a collector carries out, and what it has listed before.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Carrying {
     pub number: u8,
@@ -241,9 +241,10 @@ impl Place {
             other: believed(&|it| it.other),
             right: believed(&|it| it.right),
         };
-        match self.create(next) {
-            true => carrying.top = Some(next),
-            false => carrying.listed = self.objects.clone(),
+        if self.create(next) {
+            carrying.top = Some(next);
+        } else {
+            carrying.listed = self.objects.clone();
         }
         true
     }
