@@ -445,7 +445,8 @@ fn pruned(later: Later) -> PruneOutcome {
     }
 }
 
-/// What is decided was asked about before, and a dry run removes nothing: neither waits for a verification.
+/// A verdict was asked about before it was made, and a dry run removes nothing: neither waits for a
+/// verification.
 #[test]
 fn only_what_waits_for_its_verdict_is_verified() {
     for way in ["planned", "dry run", "decided"] {

@@ -90,7 +90,7 @@ fn a_replica_has_all_of_it_and_is_sound() {
     assert_eq!(empty.snapshot(), world.objects.snapshot());
 }
 
-/// What was sent and what was there is counted to the byte, and planned so.
+/// Objects that are sent, and those that were there, are counted to the byte, and planned so.
 #[test]
 fn what_a_copy_sends_and_what_was_there_is_counted() {
     let (world, made) = history(59);

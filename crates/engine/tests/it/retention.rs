@@ -241,7 +241,7 @@ fn the_owner_s_own_alarm_ends_when_it_is_accepted() {
     assert_eq!(year.forget(7 * DAY), []);
 }
 
-/// What the owner accepts of their own is noted, and nothing else of theirs.
+/// A snapshot of their own that the owner accepts is noted, and no other of theirs.
 #[test]
 fn what_is_accepted_alone_is_noted() {
     let year = Year::new(154);

@@ -94,7 +94,7 @@ impl Collector<'_> {
         }
         let snapshots = plan.snapshots.iter().filter(|going| goes(going.id)).cloned().collect();
         let slots = plan.slots.clone();
-        // Of a plan that another process made, none was known.
+        // If another process has made the plan, this one knew no arena before.
         let came_since = !is_same;
         let is_same = match self.mark_what_stays(reach, &list, &goes, collections, came_since) {
             // Nothing is condemned, so nothing has to be known for it.

@@ -92,7 +92,7 @@ fn what_was_saved_without_a_summary_is_read_beside_what_another_copy_rewrote() {
     assert!(orders.iter().all(|count| *count > 0), "{orders:?}");
 }
 
-/// It goes once nothing names what it alone has; and not while a backup may rely on it that began when it was
+/// A saved generation goes once nothing names what it alone has; and not while a backup may rely on it that began when it was
 /// the only one.
 #[test]
 fn what_was_saved_without_a_summary_goes_once_nothing_can_need_it() {

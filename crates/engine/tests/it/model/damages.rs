@@ -1,5 +1,5 @@
-//! What becomes of stored objects, of the cache and of a machine's memory by no verb: damage, loss, and copies
-//! that are put there by hand.
+//! Damage and loss of stored objects, of the cache and of a machine's memory, by no verb; and copies that are put
+//! there by hand.
 
 use std::fs;
 
@@ -105,7 +105,7 @@ impl Model {
         self.note(format!("cache: {}", self.world.cache.is_some()));
     }
 
-    /// What this machine remembers of its backups is damaged.
+    /// Damages what this machine remembers of its backups.
     pub fn damage_record(&mut self) {
         let Ok(caches) = fs::read_dir(self.world.folder.path().join("cache")) else { return };
         for cache in caches {

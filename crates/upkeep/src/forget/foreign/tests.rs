@@ -1,5 +1,6 @@
 //! The year of forgeries, without a repository: a machine makes a snapshot each night, a thief of its
-//! key adds any others, and the owner forgets by rules each week.
+//! key adds any others, and the owner forgets by rules each week. Then what each rule keeps of a series,
+//! to the snapshot and the nanosecond.
 
 use std::collections::BTreeSet;
 
@@ -409,7 +410,7 @@ fn made(days: impl IntoIterator<Item = i64>, minutes: &[i64]) -> Vec<Snapshot> {
     (1..).zip(times).map(|(number, time)| snapshot(number, time, "laptop", 1000)).collect()
 }
 
-/// Those that are kept, by the day of each.
+/// Places of those that are kept, which are their days where there is one a day.
 fn kept_days(said: &[Vec<&str>]) -> Vec<usize> {
     (0..said.len()).filter(|place| !said[*place].is_empty()).collect()
 }
