@@ -7,6 +7,7 @@ mod faults;
 mod hidden;
 mod lost;
 mod rounds;
+mod sessions;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -99,6 +100,13 @@ fn check_sound(repository: &Repository, what: &str) {
 
 fn collect(repository: &Repository) -> Result<PruneOutcome, RepositoryError> {
     prune(repository, &ALL, &Silent, &Cancel::new())
+}
+
+/// Objects of a folder that only some have, and their bytes.
+fn differing<'o>(some: &'o Objects, others: &Objects, folder: &str) -> Vec<(&'o ObjectName, u64)> {
+    let of_folder = some.iter().filter(|(name, _)| name.folder() == folder);
+    let missing = of_folder.filter(|(name, _)| !others.contains_key(*name));
+    missing.map(|(name, object)| (name, object.len() as u64)).collect()
 }
 
 fn stored_bytes(objects: &Objects) -> usize {

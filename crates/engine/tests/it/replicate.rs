@@ -1,5 +1,6 @@
 //! Copies: complete whenever a snapshot is in them, with any fault, beside any other verb.
 
+mod mirrored;
 mod nights;
 mod places;
 mod sent;
@@ -126,28 +127,6 @@ fn what_a_copy_sends_and_what_was_there_is_counted() {
     assert_eq!((again.present, again.present_bytes), (count, there));
     assert_eq!((again.sent, again.sent_bytes), (missing, missing_bytes));
     assert!(target.snapshot() == all);
-}
-
-/// A mirror removes snapshots before what they need, and says how far it is.
-#[test]
-fn a_mirror_removes_snapshots_before_arenas() {
-    let (world, made) = history(61);
-    let place = Arc::new(RecordingBackend::new(Arc::new(MemoryBackend::new())));
-    let target: Arc<dyn Backend> = place.clone();
-    copy(&*world.objects, &*target).unwrap();
-    forget(&world.open(), &[made[0].0]).unwrap();
-    prune(&world.open(), &ALL, &Silent, &Cancel::new()).unwrap();
-    copy(&*world.objects, &*target).unwrap();
-    let plan = plan_mirror(&world.open(), &target).unwrap();
-    place.take();
-    let listener = Listener::new();
-    let outcome = mirror(&world.open(), &target, &plan, &listener, &Cancel::new()).unwrap();
-    let calls = place.take();
-    let removed = calls.iter().filter(|call| call.kind == CallKind::Remove);
-    let are_arenas: Vec<bool> = removed.map(|call| call.folder() == "arenas").collect();
-    assert!(are_arenas.is_sorted() && are_arenas.contains(&true) && are_arenas.contains(&false));
-    let count = plan.remove.len() as u64;
-    assert_eq!((outcome.removed, listener.last_progress().files), (count, count));
 }
 
 #[test]
@@ -368,62 +347,6 @@ fn sessions_and_collections_are_not_copied_and_nothing_is_removed() {
     assert_eq!(mirror_all(&repository, &target).unwrap(), MirrorOutcome::default());
 }
 
-/// A prune that is killed has removed a part of what its verdict names. A mirror of that place
-/// is whole, and misses nothing that is not accounted for in it; the next one, once the prune has ended,
-/// removes the rest.
-#[test]
-fn kept_p_m1_a_mirror_of_a_place_whose_prune_has_not_ended() {
-    let (world, kept) = history(665);
-    for seed in [6651, 6652] {
-        world.mutate(seed);
-        world.backup();
-    }
-    let replica = MemoryBackend::new();
-    copy(&*world.objects, &replica).unwrap();
-    let (source, replica) = (world.objects.snapshot(), replica.snapshot());
-    let gone: Vec<SnapshotId> = kept.iter().map(|(id, _)| *id).collect();
-    let (mut at, mut left_something) = (0, 0);
-    loop {
-        let objects = Arc::new(MemoryBackend::from_snapshot(source.clone()));
-        let repository = world.open_over(objects.clone()).unwrap();
-        forget(&repository, &gone).unwrap();
-        let faulty: Arc<dyn Backend> =
-            Arc::new(FaultyBackend::new(objects.clone(), FaultPlan::crash(at)));
-        let done = world.open_over(faulty);
-        let done = done.and_then(|killed| prune(&killed, &ALL, &Silent, &Cancel::new()));
-
-        let target = Arc::new(MemoryBackend::from_snapshot(replica.clone()));
-        let place: Arc<dyn Backend> = target.clone();
-        let what = format!("killed at {at}");
-        let mirrored = mirror_all(&repository, &place).unwrap();
-        let copied = world.open_over(target.clone()).unwrap();
-        let found = check_all(&copied);
-        assert!(found.is_sound() && found.missing_sequences.is_empty(), "{what}: {found:?}");
-        // Either all of a collection, its verdict included, or nothing of it.
-        let has_verdict = names_in(&target.snapshot(), "collections").len() >= 2;
-        assert_eq!(mirrored.removed > 0, has_verdict, "{what}: {mirrored:?}");
-        let here = names_in(&objects.snapshot(), "snapshots").len();
-        left_something += usize::from(names_in(&target.snapshot(), "snapshots").len() > here);
-
-        prune(&repository, &ALL, &Silent, &Cancel::new()).unwrap();
-        mirror_all(&repository, &place).unwrap();
-        for folder in ["arenas", "snapshots", "forgotten", "collections"] {
-            let names = |objects: &MemoryBackend| -> BTreeSet<_> {
-                let names = names_in(&objects.snapshot(), folder).into_iter();
-                // One that was killed after the end has left the plan, which does not count.
-                names.filter(|name| !name.file().contains(".plan")).collect()
-            };
-            assert_eq!(names(&target), names(&objects), "{what}: {folder}");
-        }
-        assert!(check_all(&copied).is_sound(), "{what}");
-        if done.is_ok() {
-            break;
-        }
-        at += 5;
-    }
-    assert!(at > 20 && left_something > 0, "{at} {left_something}");
-}
-
 #[test]
 fn absence_removes_nothing() {
     let (world, kept) = history(670);
@@ -441,53 +364,6 @@ fn absence_removes_nothing() {
     let error = mirror_all(&repository, &target).unwrap_err();
     assert!(matches!(error, RepositoryError::NotMirrored { .. }), "{error}");
     check_complete(&world, target, &kept, "after all");
-}
-
-#[test]
-fn a_replica_with_writers_of_its_own_is_not_mirrored() {
-    let (world, _) = history(680);
-    let target: Arc<dyn Backend> = Arc::new(MemoryBackend::new());
-    copy(&*world.objects, &*target).unwrap();
-    let there = world.open_over(target.clone()).unwrap();
-    world.mutate(689);
-    let options = crate::world::options(&world.tree());
-    let own = crate::world::run(&there, &options, &Silent).unwrap().snapshot.id;
-    let image = world.image();
-    let error = mirror_all(&world.open(), &target).unwrap_err();
-    assert!(matches!(error, RepositoryError::NotMirrored { .. }), "{error}");
-    // The other way it is no replica that lacks something, but one that has more.
-    copy(&*target, &*world.objects).unwrap();
-    world.assert_holds(&world.open(), own, &image, "both ways");
-    mirror_all(&world.open(), &target).unwrap();
-    world.assert_holds(&there, own, &image, "in the replica");
-}
-
-/// A mirror that is killed at any call leaves a replica that is complete, and goes on.
-#[test]
-fn a_mirror_that_is_killed_at_any_call_goes_on() {
-    let (world, kept) = history(690);
-    let repository = world.open();
-    let before: Arc<MemoryBackend> = Arc::new(MemoryBackend::new());
-    copy(&*world.objects, &*before).unwrap();
-    forget(&repository, &[kept[0].0]).unwrap();
-    prune(&repository, &ALL, &Silent, &Cancel::new()).unwrap();
-    let before = before.snapshot();
-    let mut at = 0;
-    loop {
-        let objects = Arc::new(MemoryBackend::from_snapshot(before.clone()));
-        let faulty: Arc<dyn Backend> =
-            Arc::new(FaultyBackend::new(objects.clone(), FaultPlan::crash(at)));
-        let done = mirror_all(&repository, &faulty);
-        check_complete(&world, objects.clone(), &kept, &format!("killed at {at}"));
-        if done.is_ok() {
-            break;
-        }
-        let target: Arc<dyn Backend> = objects.clone();
-        mirror_all(&repository, &target).unwrap();
-        check_complete(&world, objects, &kept, &format!("killed at {at}, and again"));
-        at += 1;
-    }
-    assert!(at > 20, "{at}");
 }
 
 /// While backups and collections go on, every look at the replica finds whole snapshots.
