@@ -275,6 +275,25 @@ fn what_cannot_be_replaced_stays_as_it_is() {
     assert!(world.objects.snapshot() == before);
 }
 
+/// What cannot be read is named where it was, and hinders nothing.
+#[test]
+fn an_arena_that_cannot_be_read_hinders_nothing() {
+    let (world, versions) = history(9);
+    let (newest, _) = versions.last().unwrap();
+    let base = world.objects.snapshot();
+    let mut gathered = 0;
+    for arena in names_in(&base, "arenas") {
+        let mut objects = base.clone();
+        objects.insert(arena, b"of this nothing is left".to_vec());
+        let repository = world.open_objects(&objects).unwrap();
+        let found = verify(&repository, VerifyDepth::Structure, &Silent, &Cancel::new()).unwrap();
+        let is_affected = found.affected.iter().any(|it| it.snapshot == *newest);
+        let outcome = gather(&repository, *newest, u64::MAX);
+        gathered += u64::from(is_affected && outcome.is_ok_and(|it| it.unwrap().to.is_some()));
+    }
+    assert!(gathered > 2, "{gathered}");
+}
+
 /// Night after night: where bringing chunks together wins nothing, what was written for it belongs to
 /// nothing. No verb takes it for a snapshot that was removed.
 #[test]

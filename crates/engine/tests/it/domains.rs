@@ -19,7 +19,7 @@ use strongroom_repository::{
     find_snapshot, list_snapshots, read_vouchers, snapshot_object,
 };
 use strongroom_testkit::damage::names_in;
-use strongroom_testkit::{Image, Listener};
+use strongroom_testkit::{Image, Listener, noise};
 use strongroom_upkeep::{
     NewAccess, PruneOptions, VerifyDepth, VerifyOutcome, add_key, forget, plan_repair, prune,
     repair, verify, vouch,
@@ -311,6 +311,27 @@ fn what_was_verified_is_built_upon_by_the_owner() {
     let outcome = back_up(&world, &owner);
     assert_eq!(outcome.written.data_chunks_new, 0, "the owner uses what the laptop stored");
     world.assert_holds(&owner, outcome.snapshot.id, &world.image(), "by the owner");
+}
+
+/// Deltas against arenas that were vouched for before.
+#[test]
+fn what_builds_upon_what_was_vouched_for_is_vouched_for() {
+    let world = World::new(414).with_cache();
+    let file = world.tree().join("file");
+    let mut content = noise(415, 300_000);
+    std::fs::write(&file, &content).unwrap();
+    let laptop = put_only(&world, "laptop", LAPTOP);
+    back_up(&world, &laptop);
+    let owner = world.open();
+    vouch(&owner, &verify_data(&owner)).unwrap();
+    let before = read_vouchers(&owner).unwrap();
+    content[150_000] ^= 1;
+    std::fs::write(&file, &content).unwrap();
+    back_up(&world, &laptop);
+    let verified = verify_data(&owner);
+    let is_before = |base: &ArenaId| before.iter().any(|voucher| voucher.arena == *base);
+    assert!(verified.vouchable.iter().any(|it| it.bases.iter().any(is_before)));
+    assert_eq!(vouch(&owner, &verified).unwrap(), verified.vouchable.len());
 }
 
 fn backup_dry(world: &World, repository: &Repository) -> BackupOutcome {

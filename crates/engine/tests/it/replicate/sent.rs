@@ -79,6 +79,28 @@ fn the_sums_of_a_copy_are_what_it_did() {
     assert_eq!(target.snapshot(), expected);
 }
 
+/// What is compared whole, and is the same, was there: generations below one that is greater.
+#[test]
+fn what_is_compared_and_the_same_is_counted_as_there() {
+    let (world, kept) = history(665);
+    let before = world.objects.snapshot();
+    forget(&world.open(), &[kept[0].0]).unwrap();
+    prune(&world.open(), &ALL, &Silent, &Cancel::new()).unwrap();
+    let mut both = world.objects.snapshot();
+    both.extend(before.into_iter().filter(|(name, _)| name.folder() == "arenas"));
+    let (source, target) = (MemoryBackend::from_snapshot(both.clone()), MemoryBackend::new());
+    copy(&source, &target).unwrap();
+    // Where something is, no collections are sent.
+    both.retain(|name, _| name.folder() != "collections");
+    let doubtful = plan_replica(&source, &target).unwrap().doubtful;
+    assert!(!doubtful.is_empty());
+    let (outcome, progress, problems) = copy_with_progress(&source, &target);
+    assert_eq!((outcome.sent, outcome.conflicts.len()), (0, 0));
+    assert_eq!((outcome.present, outcome.present_bytes), (both.len() as u64, bytes(&both)));
+    assert_eq!(progress.files, doubtful.len() as u64);
+    assert_eq!(problems, []);
+}
+
 /// An object that comes to the replica between the listing and the sending is looked at.
 #[test]
 fn what_another_stored_meanwhile_is_looked_at() {
