@@ -27,7 +27,7 @@ use strongroom_upkeep::{
     undo_prune, verify,
 };
 
-use crate::world::{ALL, World};
+use crate::world::{ALL, World, snapshot_ids};
 
 /// A few arenas of it.
 const SMALL: TreeOptions =
@@ -386,9 +386,16 @@ fn a_mirror_removes_nothing_that_a_snapshot_needs() {
 }
 
 /// Two copies that were pruned apart: one without an arena, the other without its chunks in a second arena,
-/// which has one generation of each now. Else a mirror removes what it would.
+/// which has one generation of each now. Else a mirror removes what it would. A snapshot may name the arena,
+/// or the second one.
 #[test]
 fn a_mirror_keeps_an_arena_if_the_rest_is_in_one_generation_of_two() {
+    for names_the_arena in [true, false] {
+        mirror_of_two_histories(names_the_arena);
+    }
+}
+
+fn mirror_of_two_histories(names_the_arena: bool) {
     let world = World::new(12);
     let first = world.backup().snapshot.id;
     let image = world.image();
@@ -398,6 +405,9 @@ fn a_mirror_keeps_an_arena_if_the_rest_is_in_one_generation_of_two() {
     world.objects.remove(&one.object()).unwrap();
     let second = world.backup().snapshot.id;
     world.objects.create(&one.object(), &once[&one.object()]).unwrap();
+    if !names_the_arena {
+        forget(&world.open(), &[first]).unwrap();
+    }
     let both = world.objects.snapshot();
     let is_new = |name: &ArenaName| data(name) && !once.contains_key(&name.object());
     let again = both.keys().filter_map(ArenaName::of).find(is_new).unwrap();
@@ -428,7 +438,9 @@ fn a_mirror_keeps_an_arena_if_the_rest_is_in_one_generation_of_two() {
     let there = memory.snapshot();
     assert!(there.contains_key(&one.object()), "what is doubtful is no reason to remove it");
     let replica = world.open_objects(&there).unwrap();
-    for id in [first, second] {
+    let kept = if names_the_arena { vec![first, second] } else { vec![second] };
+    assert_eq!(snapshot_ids(&replica), kept);
+    for id in kept {
         world.assert_holds(&replica, id, &image, "after the mirror");
     }
 }
