@@ -20,7 +20,7 @@ use strongroom_repository::{
 };
 use strongroom_testkit::damage::Objects;
 use strongroom_testkit::tree::{TreeOptions, grow, mutate};
-use strongroom_testkit::{CallKind, Image, Listener, RecordingBackend};
+use strongroom_testkit::{CallKind, Image, Listener, RecordingBackend, noise};
 use strongroom_upkeep::{
     Later, MirrorPlan, PruneOptions, PruneOutcome, VerifyDepth, defragment, forget, mirror,
     plan_mirror, plan_recovery, plan_repair, prune, prune_later, remember, repair, replicate,
@@ -361,6 +361,33 @@ fn nothing_is_removed_while_an_arena_cannot_be_read() {
     objects.get_mut(&name).unwrap().truncate(100);
     let condemned = BTreeMap::from([(unneeded.arena, ArenaSlots::of([unneeded.slot]))]);
     let (outcome, after) = carry_out(&world, &objects, SlotSets(condemned));
+    let error = outcome.unwrap_err();
+    assert!(matches!(error, RepositoryError::NotCollectable { .. }), "{error}");
+    assert_eq!(arenas(&objects), arenas(&after));
+}
+
+/// What was lost may be in an arena that cannot be read, as a delta against what would go.
+#[test]
+fn nothing_is_removed_while_what_is_lost_may_be_in_an_arena_that_cannot_be_read() {
+    let world = World::bare(13);
+    let nights = [1, 2, 3].map(|night| {
+        world.write("file", &noise(night, 30_000));
+        let before = arenas(&world.objects.snapshot());
+        let id = world.backup().snapshot.id;
+        let new = world.objects.snapshot().into_keys().filter_map(|name| ArenaName::of(&name));
+        let mut data = new.filter(|name| ArenaContent::of(name.id) == ArenaContent::Data);
+        (id, data.find(|name| !before.contains(name.object().as_str())).unwrap())
+    });
+    let [(first, unreadable), (second, unneeded), (_, lost)] = nights;
+    forget(&world.open(), &[first, second]).unwrap();
+    let mut objects = world.objects.snapshot();
+    let condemned = || SlotSets(BTreeMap::from([(unneeded.id, ArenaSlots::All)]));
+    objects.get_mut(&unreadable.object()).unwrap().truncate(100);
+    let (outcome, after) = carry_out(&world, &objects, condemned());
+    assert_eq!(outcome.unwrap(), 0);
+    assert!(!after.contains_key(&unneeded.object()), "nothing is lost");
+    objects.remove(&lost.object());
+    let (outcome, after) = carry_out(&world, &objects, condemned());
     let error = outcome.unwrap_err();
     assert!(matches!(error, RepositoryError::NotCollectable { .. }), "{error}");
     assert_eq!(arenas(&objects), arenas(&after));

@@ -16,7 +16,7 @@ use strongroom_repository::{Repository, RepositoryError};
 use strongroom_testkit::damage::{Objects, names_in};
 use strongroom_testkit::{
     CallKind, Calls, Change, FaultKind, FaultPlan, FaultyBackend, Gives, Image, Listener,
-    RecordingBackend, WithholdingBackend,
+    RecordingBackend, WithholdingBackend, noise,
 };
 use strongroom_upkeep::{
     AuditOptions, CopyOutcome, MirrorOutcome, NewAccess, VerifyDepth, add_key, audit_replica,
@@ -236,83 +236,6 @@ fn damage_is_not_copied() {
         copy(&*world.objects, &target).unwrap();
         let is_seen = damaged.get(name).is_none_or(|bytes| bytes.len() != base[name].len());
         assert_eq!(target.snapshot() == base, is_seen, "{what}");
-    }
-}
-
-#[test]
-fn a_place_without_exclusive_create_takes_a_copy() {
-    let (world, _) = history(650);
-    let target = NotExclusive(MemoryBackend::new());
-    copy(&*world.objects, &target).unwrap();
-    assert_eq!(target.0.snapshot(), world.objects.snapshot());
-}
-
-/// There, whether a name is free is asked for: an answer that fails is none, and nothing is written over.
-#[test]
-fn a_place_without_exclusive_create_is_asked_before_it_is_written_to() {
-    let (world, _) = history(651);
-    let mut objects = world.objects.snapshot();
-    let arena = names_in(&objects, "arenas").remove(0);
-    objects.get_mut(&arena).unwrap().truncate(100);
-    let shelf = Arc::new(MemoryBackend::from_snapshot(objects.clone()));
-    let sizes = Calls::of(&[CallKind::Size]).within("arenas");
-    let plan = FaultPlan::lasting(sizes, 0, FaultKind::Io);
-    let faulty = Arc::new(FaultyBackend::new(shelf.clone(), plan));
-    let promises = Promises { is_exclusive: Some(false), ..shelf.promises() };
-    let place = RecordingBackend::new(faulty).promising(promises);
-    let error = copy(&*world.objects, &place).unwrap_err().to_string();
-    assert!(error.contains("planned fault"), "{error}");
-    assert!(shelf.snapshot() == objects, "nothing was written");
-}
-
-/// A place such as an FTP server.
-struct NotExclusive(MemoryBackend);
-
-impl Backend for NotExclusive {
-    fn read(&self, name: &ObjectName, offset: u64, length: usize) -> Result<Vec<u8>, BackendError> {
-        self.0.read(name, offset, length)
-    }
-    fn size(&self, name: &ObjectName) -> Result<u64, BackendError> {
-        self.0.size(name)
-    }
-    fn create(&self, name: &ObjectName, _: &[u8]) -> Result<(), BackendError> {
-        Err(self.unsupported("create objects exclusively", name))
-    }
-    fn replace(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), BackendError> {
-        self.0.replace(name, bytes)
-    }
-    fn remove(&self, name: &ObjectName) -> Result<(), BackendError> {
-        self.0.remove(name)
-    }
-    fn room(&self) -> Option<&dyn strongroom_backend::Room> {
-        None
-    }
-
-    fn stores(&self) -> Option<&dyn strongroom_backend::Stores> {
-        None
-    }
-
-    fn complaint(&self) -> Option<String> {
-        None
-    }
-
-    fn list(&self, folder: &str) -> Result<Vec<strongroom_backend::ObjectInfo>, BackendError> {
-        self.0.list(folder)
-    }
-    fn sweep(&self) -> Result<usize, BackendError> {
-        self.0.sweep()
-    }
-    fn promises(&self) -> Promises {
-        Promises { in_flight: 4, ..self.0.promises() }
-    }
-    fn holds_at_most(&self, folder: &str) -> Result<bool, BackendError> {
-        self.0.holds_at_most(folder)
-    }
-    fn describe(&self) -> String {
-        "a place without exclusive create".to_owned()
-    }
-    fn folders(&self) -> Vec<std::path::PathBuf> {
-        Vec::new()
     }
 }
 

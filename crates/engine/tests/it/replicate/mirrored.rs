@@ -1,5 +1,8 @@
 //! Mirrors: what they remove, in which order, and from which places they remove nothing.
 
+use strongroom_repository::Collections;
+use strongroom_testkit::Heard;
+
 use super::*;
 
 /// A mirror removes snapshots before what they need, and says how far it is.
@@ -78,6 +81,72 @@ fn kept_p_m1_a_mirror_of_a_place_whose_prune_has_not_ended() {
         at += 5;
     }
     assert!(at > 20 && left_something > 0, "{at} {left_something}");
+}
+
+/// What a prune took came back with a snapshot that was made in the replica, and was lost again. Once that
+/// snapshot is forgotten, and until the prune of it has ended, it is in the replica, and so is what it needs.
+#[test]
+fn what_a_snapshot_needs_that_is_going_stays_in_a_mirror() {
+    let world = World::bare(667);
+    let replica = Arc::new(MemoryBackend::new());
+    let (once, later) = (noise(1, 60_000), noise(2, 60_000));
+    world.write("file", &once);
+    let first = (world.backup().snapshot.id, world.image());
+    copy(&*world.objects, &*replica).unwrap();
+    world.write("file", &later);
+    let second = (world.backup().snapshot.id, world.image());
+    let repository = world.open();
+    forget(&repository, &[first.0]).unwrap();
+    let pruned = prune(&repository, &ALL, &Silent, &Cancel::new()).unwrap().carried;
+    assert!(pruned.arenas_removed > 0, "{pruned:?}");
+    world.write("file", &once);
+    let there = world.open_over(replica.clone()).unwrap();
+    let made = crate::world::run(&there, &crate::world::options(&world.tree()), &Silent).unwrap();
+    let kept = [first, second, (made.snapshot.id, world.image())];
+    copy(&*replica, &*world.objects).unwrap();
+    let dead: Vec<String> =
+        Collections::read(&repository).unwrap().dead().map(|arena| arena.to_string()).collect();
+    for name in names_in(&world.objects.snapshot(), "arenas") {
+        if dead.iter().any(|arena| name.file().starts_with(arena)) {
+            world.objects.remove(&name).unwrap();
+        }
+    }
+    forget(&repository, &[kept[2].0]).unwrap();
+    let (source, replica) = (world.objects.snapshot(), replica.snapshot());
+    let (mut at, mut stayed) = (0, 0);
+    loop {
+        let objects = Arc::new(MemoryBackend::from_snapshot(source.clone()));
+        let repository = world.open_over(objects.clone()).unwrap();
+        let faulty: Arc<dyn Backend> =
+            Arc::new(FaultyBackend::new(objects.clone(), FaultPlan::crash(at)));
+        let done = world.open_over(faulty);
+        let done = done.and_then(|killed| prune(&killed, &ALL, &Silent, &Cancel::new()));
+
+        let what = format!("killed at {at}");
+        let target = Arc::new(MemoryBackend::from_snapshot(replica.clone()));
+        let place: Arc<dyn Backend> = target.clone();
+        copy(&*objects, &*place).unwrap();
+        let plan = plan_mirror(&repository, &place).unwrap();
+        let listener = Listener::new();
+        let _ = mirror(&repository, &place, &plan, &listener, &Cancel::new());
+        let is_said = |said: &Heard| said.message.contains("until the open collection");
+        stayed += usize::from(listener.problems().iter().any(is_said));
+        check_complete(&world, target.clone(), &kept, &what);
+        let copied = world.open_over(target.clone()).unwrap();
+        assert!(check_all(&copied).is_sound(), "{what}");
+
+        prune(&repository, &ALL, &Silent, &Cancel::new()).unwrap();
+        mirror_all(&repository, &place).unwrap();
+        for folder in ["arenas", "snapshots"] {
+            let names = |objects: &MemoryBackend| names_in(&objects.snapshot(), folder);
+            assert_eq!(names(&target), names(&objects), "{what}: {folder}");
+        }
+        if done.is_ok() {
+            break;
+        }
+        at += 2;
+    }
+    assert!(at > 20 && stayed > 0, "{at} {stayed}");
 }
 
 #[test]

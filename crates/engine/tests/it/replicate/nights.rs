@@ -50,6 +50,8 @@ fn a_mirror_does_what_its_rehearsal_says() {
         assert_eq!(names(&rehearsed.collections), names(&plan.collections), "night {night}");
         let before = memory.snapshot();
         let done = mirror(&repository, &target, &plan, &Silent, &Cancel::new()).unwrap();
+        let again = plan_mirror(&repository, &target).unwrap();
+        assert_eq!((again.collections, again.remove), (vec![], vec![]), "night {night}");
         let after = memory.snapshot();
         let gone: Vec<_> = before.iter().filter(|(name, _)| !after.contains_key(*name)).collect();
         let bytes = gone.iter().map(|(_, object)| object.len() as u64).sum();

@@ -1,7 +1,12 @@
 //! Which places are taken for a replica, and what two places say that were used apart.
 
-use super::*;
+use std::time::Duration;
+
+use strongroom_backend::{Operation, Refusal};
 use strongroom_testkit::Fault;
+use strongroom_upkeep::PruneOptions;
+
+use super::*;
 
 /// A place of these objects in which one read of a folder goes wrong.
 fn faulty(objects: &Objects, folder: &str, kind: FaultKind) -> FaultyBackend<MemoryBackend> {
@@ -53,6 +58,32 @@ fn what_was_decided_apart_is_named() {
     assert_eq!(copy(&*one, &gone).unwrap().conflicts, []);
 }
 
+/// An empty place gets the collections that have ended: their verdicts and ends, and no plan.
+#[test]
+fn a_new_replica_gets_what_collections_have_ended() {
+    let (world, kept) = history(774);
+    let repository = world.open();
+    let copied = || {
+        let target = MemoryBackend::new();
+        copy(&*world.objects, &target).unwrap();
+        let names = names_in(&target.snapshot(), "collections").into_iter();
+        names.map(|name| name.file().to_owned()).collect::<Vec<_>>()
+    };
+    forget(&repository, &[kept[0].0]).unwrap();
+    let hasty = PruneOptions { time_max: Some(Duration::ZERO), ..ALL };
+    prune(&repository, &hasty, &Silent, &Cancel::new()).unwrap();
+    let open = names_in(&world.objects.snapshot(), "collections");
+    assert!(open.iter().any(|name| name.file() == "1.verdict"), "{open:?}");
+    assert!(copied().is_empty());
+    prune(&repository, &ALL, &Silent, &Cancel::new()).unwrap();
+    // As one leaves it that is killed after the end.
+    for plan in ["1.plan", "1.plan.copy"] {
+        let name = ObjectName::parse(&format!("collections/{plan}")).unwrap();
+        let _ = world.objects.create(&name, b"a plan");
+    }
+    assert_eq!(copied(), ["1.done", "1.verdict", "1.verdict.copy"]);
+}
+
 /// A replica without a configuration that can be read is known by what both have; what cannot be read now
 /// says nothing.
 #[test]
@@ -64,18 +95,19 @@ fn a_replica_without_its_configuration_is_known_by_its_objects() {
         copy(&*world.objects, &target).unwrap();
         target.snapshot()
     };
-    for damage in [None, Some(vec![7; 50])] {
+    for damage in ["lost", "rubbish", "cut"] {
         let mut objects = target();
         for name in ["config", "config.copy"] {
             let name = ObjectName::parse(name).unwrap();
-            match &damage {
-                None => drop(objects.remove(&name)),
-                Some(rubbish) => drop(objects.insert(name, rubbish.clone())),
+            match damage {
+                "lost" => drop(objects.remove(&name)),
+                "rubbish" => drop(objects.insert(name, vec![7; 50])),
+                _ => objects.get_mut(&name).unwrap().truncate(100),
             }
         }
         let place = Arc::new(MemoryBackend::from_snapshot(objects.clone()));
         copy(&*world.objects, &*place).unwrap();
-        check_complete(&world, place, &kept, "with its configuration");
+        check_complete(&world, place, &kept, &format!("{damage}: with its configuration"));
         // Of another repository, or of nothing: it is left alone.
         for folder in ["arenas", "snapshots"] {
             objects.retain(|name, _| name.folder() != folder);
@@ -120,5 +152,144 @@ fn what_is_cut_in_the_replica_is_replaced() {
             let unread = faulty(&cut, folder, FaultKind::Io);
             assert!(copy(&*world.objects, &unread).is_err(), "{name}");
         }
+    }
+}
+
+#[test]
+fn a_place_without_exclusive_create_takes_a_copy() {
+    let (world, _) = history(650);
+    let target = NotExclusive::new(Objects::new());
+    copy(&*world.objects, &target).unwrap();
+    assert_eq!(target.inner.snapshot(), world.objects.snapshot());
+}
+
+/// There, whether a name is free is asked for: an answer that fails is none, and nothing is written over.
+#[test]
+fn a_place_without_exclusive_create_is_asked_before_it_is_written_to() {
+    let (world, _) = history(651);
+    let mut objects = world.objects.snapshot();
+    let arena = names_in(&objects, "arenas").remove(0);
+    objects.get_mut(&arena).unwrap().truncate(100);
+    let sizes = || Calls::of(&[CallKind::Size]).within("arenas");
+    for plan in [FaultPlan::lasting, FaultPlan::hiccup].map(|plan| plan(sizes(), 0, FaultKind::Io))
+    {
+        let shelf = Arc::new(MemoryBackend::from_snapshot(objects.clone()));
+        let faulty = Arc::new(FaultyBackend::new(shelf.clone(), plan));
+        let promises = Promises { is_exclusive: Some(false), ..shelf.promises() };
+        let place = RecordingBackend::new(faulty).promising(promises);
+        let error = copy(&*world.objects, &place).unwrap_err().to_string();
+        assert!(error.contains("planned fault"), "{error}");
+        assert!(shelf.snapshot() == objects, "nothing was written");
+    }
+    // That it cannot be read is an answer: something is there, and is looked at.
+    let damaged = |name: &ObjectName| {
+        let source = std::io::ErrorKind::IsADirectory.into();
+        BackendError::Unreadable { name: name.clone(), source }
+    };
+    let withheld = |name: &ObjectName| refusal(Operation::Read, name.to_string());
+    let answers: [&dyn Fn(&ObjectName) -> BackendError; 2] = [&damaged, &withheld];
+    for answer in answers {
+        let place = NotExclusive::new(objects.clone());
+        *place.said_once.lock().unwrap() = Some(answer(&arena));
+        let done = copy(&*world.objects, &place).unwrap();
+        assert_eq!((done.sent, done.replaced), (1, 1));
+        assert!(place.inner.snapshot() == world.objects.snapshot());
+    }
+}
+
+/// What is said of snapshots may be withheld from whoever copies: the rest is copied, and that is said.
+#[test]
+fn a_folder_that_is_withheld_is_named_and_the_rest_is_sent() {
+    let (world, kept) = history(652);
+    forget(&world.open(), &[kept[0].0]).unwrap();
+    let all = world.objects.snapshot();
+    assert!(!names_in(&all, "forgotten").is_empty());
+    let source = NotExclusive { withholds: Some("forgotten"), ..NotExclusive::new(all.clone()) };
+    let target = MemoryBackend::new();
+    let done = copy(&source, &target).unwrap();
+    assert_eq!((done.withheld.len(), done.lost.len()), (1, 0), "{:?}", done.withheld);
+    let mut expected = all;
+    expected.retain(|name, _| name.folder() != "forgotten");
+    assert!(target.snapshot() == expected);
+    // Without a listing of arenas there is no copy.
+    let source = NotExclusive { withholds: Some("arenas"), ..source };
+    assert!(copy(&source, &MemoryBackend::new()).is_err());
+}
+
+fn refusal(operation: Operation, what: String) -> BackendError {
+    let answer = "the test withholds it".to_owned();
+    BackendError::Refused { operation, what, refusal: Refusal::Right, answer }
+}
+
+/// A place such as an FTP server.
+struct NotExclusive {
+    inner: MemoryBackend,
+    /// A folder that it does not list.
+    withholds: Option<&'static str>,
+    /// What it says of the size of an arena, once.
+    said_once: Mutex<Option<BackendError>>,
+}
+
+impl NotExclusive {
+    fn new(objects: Objects) -> Self {
+        let inner = MemoryBackend::from_snapshot(objects);
+        Self { inner, withholds: None, said_once: Mutex::new(None) }
+    }
+}
+
+impl Backend for NotExclusive {
+    fn read(&self, name: &ObjectName, offset: u64, length: usize) -> Result<Vec<u8>, BackendError> {
+        self.inner.read(name, offset, length)
+    }
+    fn size(&self, name: &ObjectName) -> Result<u64, BackendError> {
+        let said = match name.folder() {
+            "arenas" => self.said_once.lock().unwrap().take(),
+            _ => None,
+        };
+        said.map_or_else(|| self.inner.size(name), Err)
+    }
+    fn create(&self, name: &ObjectName, _: &[u8]) -> Result<(), BackendError> {
+        Err(self.unsupported("create objects exclusively", name))
+    }
+    fn replace(&self, name: &ObjectName, bytes: &[u8]) -> Result<(), BackendError> {
+        self.inner.replace(name, bytes)
+    }
+    fn remove(&self, name: &ObjectName) -> Result<(), BackendError> {
+        self.inner.remove(name)
+    }
+    fn room(&self) -> Option<&dyn strongroom_backend::Room> {
+        None
+    }
+
+    fn stores(&self) -> Option<&dyn strongroom_backend::Stores> {
+        None
+    }
+
+    fn complaint(&self) -> Option<String> {
+        None
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<strongroom_backend::ObjectInfo>, BackendError> {
+        match self.withholds {
+            Some(withheld) if withheld == folder => {
+                Err(refusal(Operation::List, folder.to_owned()))
+            }
+            _ => self.inner.list(folder),
+        }
+    }
+    fn sweep(&self) -> Result<usize, BackendError> {
+        self.inner.sweep()
+    }
+    fn promises(&self) -> Promises {
+        Promises { in_flight: 4, ..self.inner.promises() }
+    }
+    fn holds_at_most(&self, folder: &str) -> Result<bool, BackendError> {
+        self.inner.holds_at_most(folder)
+    }
+    fn describe(&self) -> String {
+        "a place without exclusive create".to_owned()
+    }
+    fn folders(&self) -> Vec<std::path::PathBuf> {
+        Vec::new()
     }
 }

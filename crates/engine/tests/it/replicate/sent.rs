@@ -88,17 +88,41 @@ fn what_is_compared_and_the_same_is_counted_as_there() {
     prune(&world.open(), &ALL, &Silent, &Cancel::new()).unwrap();
     let mut both = world.objects.snapshot();
     both.extend(before.into_iter().filter(|(name, _)| name.folder() == "arenas"));
-    let (source, target) = (MemoryBackend::from_snapshot(both.clone()), MemoryBackend::new());
-    copy(&source, &target).unwrap();
+    let source = MemoryBackend::from_snapshot(both.clone());
+    let target = target_of(&source);
     // Where something is, no collections are sent.
     both.retain(|name, _| name.folder() != "collections");
-    let doubtful = plan_replica(&source, &target).unwrap().doubtful;
+    let plan = plan_replica(&source, &target).unwrap();
+    let doubtful = plan.doubtful;
     assert!(!doubtful.is_empty());
+    assert_eq!((plan.present, plan.present_bytes), (both.len() as u64, bytes(&both)));
     let (outcome, progress, problems) = copy_with_progress(&source, &target);
     assert_eq!((outcome.sent, outcome.conflicts.len()), (0, 0));
     assert_eq!((outcome.present, outcome.present_bytes), (both.len() as u64, bytes(&both)));
     assert_eq!(progress.files, doubtful.len() as u64);
     assert_eq!(problems, []);
+
+    // What cannot be compared because the replica withholds it is said to be withheld; one that cannot be
+    // read there for another reason ends the copy.
+    let withheld = doubtful[0].name.clone();
+    for gives in [Gives::Archived, Gives::Forbidden, Gives::NotFound] {
+        let asked = withheld.clone();
+        let rule = move |name: &ObjectName| if *name == asked { gives } else { Gives::All };
+        let place = WithholdingBackend::new(Arc::new(target_of(&source)), rule);
+        match copy(&source, &place) {
+            Ok(done) => {
+                let names: Vec<_> = done.withheld.iter().map(|(name, _)| name).collect();
+                assert_eq!((names, gives != Gives::NotFound), (vec![&withheld], true));
+            }
+            Err(error) => assert_eq!(gives, Gives::NotFound, "{error}"),
+        }
+    }
+}
+
+fn target_of(source: &MemoryBackend) -> MemoryBackend {
+    let target = MemoryBackend::new();
+    copy(source, &target).unwrap();
+    target
 }
 
 /// An object that comes to the replica between the listing and the sending is looked at.
@@ -116,7 +140,7 @@ fn what_another_stored_meanwhile_is_looked_at() {
     let (base, name) = (world.objects.snapshot(), &arena.object());
     let theirs = &sealed_otherwise(&repository, &base, arena, &one[name]);
     let source = MemoryBackend::from_snapshot(one.clone());
-    let sums = |there: &[u8]| {
+    let sums_if = |there: &[u8], gives: Gives, reads: FaultPlan| {
         let target = Arc::new(MemoryBackend::new());
         let (place, name, there) = (target.clone(), name.clone(), there.to_vec());
         let (planted, called) = (AtomicBool::new(false), name.clone());
@@ -126,13 +150,18 @@ fn what_another_stored_meanwhile_is_looked_at() {
                 place.create(&called, &there).unwrap();
             }
         });
-        let (outcome, _, problems) = copy_with_progress(&source, &acting);
+        let asked = name.clone();
+        let rule = move |name: &ObjectName| if *name == asked { gives } else { Gives::All };
+        let place = WithholdingBackend::new(Arc::new(acting), rule);
+        let place = FaultyBackend::new(Arc::new(place), reads);
+        let (outcome, _, problems) = copy_with_progress(&source, &place);
         let said = problems.iter().any(|(_, path)| path == name.as_str());
         let is_conflict = outcome.conflicts.contains(&name);
         let kept = target.snapshot()[&name].clone();
         let kept = if kept == one[&name] { "ours" } else { "theirs" };
         (kept, outcome.replaced, is_conflict, said)
     };
+    let sums = |there: &[u8]| sums_if(there, Gives::All, FaultPlan::default());
     let ours = &one[name];
     assert_eq!(sums(ours), ("ours", 0, false, false), "the same");
     assert_eq!(sums(theirs), ("theirs", 0, true, true), "another");
@@ -150,6 +179,14 @@ fn what_another_stored_meanwhile_is_looked_at() {
     }
     assert_eq!(sums(b"sixteen of these"), ("ours", 1, false, false), "none");
     assert_eq!(sums(b""), ("ours", 1, false, false), "nothing");
+    // What cannot be looked at is taken for ours if it is as long.
+    let archived = |there: &[u8]| sums_if(there, Gives::Archived, FaultPlan::default());
+    assert_eq!(archived(&flipped(ours)), ("theirs", 0, false, false), "as long, and archived");
+    assert_eq!(archived(&theirs[1..]), ("theirs", 0, true, true), "shorter, and archived");
+    // What is damaged has to be read twice in the same way before it is replaced.
+    let reads = Calls::of(&[CallKind::Read]).within("arenas");
+    let once = FaultPlan::hiccup(reads, 0, FaultKind::FlipBit);
+    assert_eq!(sums_if(&flipped(ours), Gives::All, once), ("theirs", 0, true, true), "otherwise");
 }
 
 /// A place that says yes and keeps nothing, or a part, is found out with the first object; and its own
