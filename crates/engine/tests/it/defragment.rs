@@ -242,6 +242,24 @@ fn its_description_goes_with_it() {
     assert_eq!(wishes.remarks().about(to).description, "kept");
 }
 
+/// It knows of the collections before it, and says while it works how far it is.
+#[test]
+fn it_has_seen_the_collections_before_it() {
+    let (world, versions) = history(10);
+    let (newest, _) = versions.last().unwrap();
+    let repository = world.open();
+    forget(&repository, &[versions[0].0]).unwrap();
+    prune_all(&repository);
+    let listener = Listener::new();
+    let gathered = defragment(&repository, *newest, u64::MAX, &listener, &Cancel::new());
+    let to = gathered.unwrap().unwrap().to.unwrap();
+    let said = listener.last_progress();
+    assert!(said.bytes_new > 0, "{said:?}");
+    let list = list_snapshots(&repository).unwrap();
+    let seen = |id: SnapshotId| list.readable().into_iter().find(|it| it.id == id).unwrap().seen;
+    assert_eq!((seen(*newest), seen(to)), (0, 1));
+}
+
 /// A snapshot for which only its maker could vouch, or that lacks something, is not replaced.
 #[test]
 fn what_cannot_be_replaced_stays_as_it_is() {
