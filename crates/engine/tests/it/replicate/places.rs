@@ -197,7 +197,7 @@ fn a_place_without_exclusive_create_is_asked_before_it_is_written_to() {
     }
 }
 
-/// What is said of snapshots may be withheld from whoever copies: the rest is copied, and that is said.
+/// What is said of snapshots may be withheld from a copy: the rest is sent, and that is named.
 #[test]
 fn a_folder_that_is_withheld_is_named_and_the_rest_is_sent() {
     let (world, kept) = history(652);
