@@ -23,8 +23,11 @@ fn a_mirror_removes_snapshots_before_arenas() {
     let removed = calls.iter().filter(|call| call.kind == CallKind::Remove);
     let are_arenas: Vec<bool> = removed.map(|call| call.folder() == "arenas").collect();
     assert!(are_arenas.is_sorted() && are_arenas.contains(&true) && are_arenas.contains(&false));
-    let count = plan.remove.len() as u64;
-    assert_eq!((outcome.removed, listener.last_progress().files), (count, count));
+    let (count, progress) = (plan.remove.len() as u64, listener.last_progress());
+    assert_eq!(
+        (outcome.removed, progress.files, progress.files_total),
+        (count, count, Some(count))
+    );
 }
 
 /// A prune that is killed has removed a part of what its verdict names. A mirror of that place
@@ -130,7 +133,10 @@ fn what_a_snapshot_needs_that_is_going_stays_in_a_mirror() {
         let listener = Listener::new();
         let _ = mirror(&repository, &place, &plan, &listener, &Cancel::new());
         let is_said = |said: &Heard| said.message.contains("until the open collection");
-        stayed += usize::from(listener.problems().iter().any(is_said));
+        if listener.problems().iter().any(is_said) {
+            assert_eq!(plan.open, Some(2), "{what}");
+            stayed += 1;
+        }
         check_complete(&world, target.clone(), &kept, &what);
         let copied = world.open_over(target.clone()).unwrap();
         assert!(check_all(&copied).is_sound(), "{what}");
