@@ -226,6 +226,8 @@ pub enum RepositoryError {
         place: Location,
         /// Where it is too, but one generation of that arena has it, and another does not.
         doubtful: Option<ArenaId>,
+        /// Where it may be, too: an arena that cannot be read.
+        unread: Option<ArenaId>,
     },
     /// A second reckoning found that a snapshot which was stored again differs from the first.
     #[error(

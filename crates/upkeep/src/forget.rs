@@ -20,9 +20,6 @@ pub use look::{accept, find_lost_endings, look, record_endings};
 pub use policy::{Alarm, Circumstances, Judged, Periods, Policy};
 pub use series::Series;
 
-/// What was first seen less than this many nanoseconds ago stays, unless the owner says otherwise.
-pub const QUARANTINE: i64 = 3 * look::DAY;
-
 /// How rules are applied.
 pub struct ForgetOptions<'o> {
     /// The rules.

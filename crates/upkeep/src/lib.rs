@@ -33,8 +33,8 @@ pub use collect::{
 pub use defragment::{Gathered, defragment};
 pub use ending::{EndingOutcome, EndingPlan, Since, Weighed, carry_out_ending, plan_ending};
 pub use forget::{
-    Alarm, Circumstances, ForgetOptions, Judged, Periods, Policy, QUARANTINE, Series, accept,
-    forget, hold, judge, release, remember,
+    Alarm, Circumstances, ForgetOptions, Judged, Periods, Policy, Series, accept, forget, hold,
+    judge, release, remember,
 };
 pub use health::audit::Affected;
 pub use health::census::{OpenSession, OwnGone, Unclaimed, find_rolled_back};

@@ -226,7 +226,7 @@ fn judge(
     }
     let mut going: HashMap<Fingerprint, Location> = HashMap::new();
     let mut doubtful: HashMap<Fingerprint, ArenaId> = HashMap::new();
-    remains::each_slot(repository, reader, cancel, |part, slot, entry| {
+    let unread = remains::each_slot(repository, reader, cancel, |part, slot, entry| {
         let place = Location { arena: part.name.id, slot };
         let fingerprint = reader.naming().name_in(place, entry.fingerprint);
         if !absent.contains_key(&fingerprint) {
@@ -246,22 +246,42 @@ fn judge(
         }
     })?;
     going.retain(|fingerprint, _| absent.contains_key(fingerprint));
-    if let Some((fingerprint, place)) = going.iter().min_by_key(|(_, place)| **place) {
-        return Err(RepositoryError::Miscounted {
+    let is_lost = || absent.values().any(|absent| !absent.is_doubtful);
+    // An arena that cannot be read may have them, or further copies, and needs its bases.
+    let unreadable = remains.unreadable().min();
+    let is_new = |arena: &ArenaId| !remains.unreadable().any(|(known, _)| known == *arena);
+    let lately = unread.iter().find(|(arena, _)| is_new(arena));
+    let lately = lately.map(|(arena, why)| (*arena, why.as_str()));
+    let in_the_way = match going.is_empty() {
+        true => lately.or(unreadable).filter(|_| is_lost()),
+        false => lately,
+    };
+    if let Some((arena, why)) = in_the_way {
+        let (what, why) = (format!("arena {arena}"), why.to_owned());
+        return Err(RepositoryError::NotCollectable { what, why });
+    }
+    // All others were lost before.
+    match going.iter().min_by_key(|(_, place)| **place) {
+        None => Ok(()),
+        Some((fingerprint, place)) => Err(RepositoryError::Miscounted {
             snapshot: absent[fingerprint].snapshot,
             chunks: going.len() as u64,
             place: *place,
             doubtful: doubtful.get(fingerprint).copied(),
-        });
+            unread: unreadable.map(|(arena, _)| arena),
+        }),
     }
-    // They were lost before. An arena that cannot be read may have them, and needs its bases.
-    match remains.unreadable().min() {
-        Some((arena, why)) if absent.values().any(|absent| !absent.is_doubtful) => {
-            Err(RepositoryError::NotCollectable {
-                what: format!("arena {arena}"),
-                why: why.to_owned(),
-            })
+}
+
+/// What a reckoning found, unless something cannot be read: what is needed may be there, too, and then nothing
+/// was miscounted.
+pub fn if_all_was_read(error: RepositoryError) -> RepositoryError {
+    match error {
+        RepositoryError::Miscounted { snapshot, unread: Some(arena), .. } => {
+            let what = format!("arena {arena}");
+            let why = format!("it may hold what snapshot {} needs", snapshot.short());
+            RepositoryError::NotCollectable { what, why }
         }
-        _ => Ok(()),
+        other => other,
     }
 }

@@ -151,13 +151,8 @@ impl Slots {
     }
 }
 
-/// What a prune does that finds a verdict of another program which removes this: how many arenas it
-/// puts off.
-fn carry_out(
-    world: &World,
-    objects: &Objects,
-    slots: SlotSets,
-) -> (Result<u64, RepositoryError>, Objects) {
+/// A place with a verdict of another program which removes this.
+fn decide(world: &World, objects: &Objects, slots: SlotSets) -> Arc<MemoryBackend> {
     let backend = Arc::new(MemoryBackend::from_snapshot(objects.clone()));
     let repository = world.open_over(backend.clone()).unwrap();
     let forgotten = list_snapshots(&repository).unwrap().forgotten.into_iter();
@@ -166,7 +161,17 @@ fn carry_out(
     let verdict = Selection { snapshots: snapshots.collect(), slots };
     assert!(create_plan(&repository, 1, &verdict).unwrap());
     create_verdict(&repository, 1, &verdict).unwrap();
-    let outcome = prune(&repository, &ALL, &Silent, &Cancel::new());
+    backend
+}
+
+/// What a prune does that finds such a verdict: how many arenas it puts off.
+fn carry_out(
+    world: &World,
+    objects: &Objects,
+    slots: SlotSets,
+) -> (Result<u64, RepositoryError>, Objects) {
+    let backend = decide(world, objects, slots);
+    let outcome = prune(&world.open_over(backend.clone()).unwrap(), &ALL, &Silent, &Cancel::new());
     let outcome = outcome.map(|outcome| outcome.carried.arenas_put_off);
     (outcome, backend.snapshot())
 }
@@ -370,14 +375,7 @@ fn nothing_is_removed_while_an_arena_cannot_be_read() {
 #[test]
 fn nothing_is_removed_while_what_is_lost_may_be_in_an_arena_that_cannot_be_read() {
     let world = World::bare(13);
-    let nights = [1, 2, 3].map(|night| {
-        world.write("file", &noise(night, 30_000));
-        let before = arenas(&world.objects.snapshot());
-        let id = world.backup().snapshot.id;
-        let new = world.objects.snapshot().into_keys().filter_map(|name| ArenaName::of(&name));
-        let mut data = new.filter(|name| ArenaContent::of(name.id) == ArenaContent::Data);
-        (id, data.find(|name| !before.contains(name.object().as_str())).unwrap())
-    });
+    let nights = [1, 2, 3].map(|night| damaged::store(&world, &noise(night, 30_000)));
     let [(first, unreadable), (second, unneeded), (_, lost)] = nights;
     forget(&world.open(), &[first, second]).unwrap();
     let mut objects = world.objects.snapshot();

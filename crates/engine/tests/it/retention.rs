@@ -12,8 +12,8 @@ use strongroom_repository::{Arrivals, Repository, RepositoryError, Surroundings,
 use strongroom_testkit::Image;
 use strongroom_testkit::damage::names_in;
 use strongroom_upkeep::{
-    Alarm, ForgetOptions, Judged, NewAccess, Periods, Policy, PruneOptions, QUARANTINE,
-    VerifyDepth, accept, add_key, forget, judge, prune, verify,
+    Alarm, ForgetOptions, Judged, NewAccess, Periods, Policy, PruneOptions, VerifyDepth, accept,
+    add_key, forget, judge, prune, verify,
 };
 
 use crate::world::{LAPTOP, PASSPHRASE, World, options, run, snapshot_ids};
@@ -90,7 +90,7 @@ impl Year {
         let list = list_snapshots(&self.owner).unwrap();
         let options = ForgetOptions {
             policy: &POLICY,
-            quarantine: QUARANTINE,
+            quarantine: 3 * DAY,
             periods: &periods,
             is_rehearsal: false,
         };
@@ -214,12 +214,8 @@ fn a_rehearsal_says_of_nothing_that_it_arrived() {
     let list = list_snapshots(&year.owner).unwrap();
     let all: Vec<_> = list.snapshots.iter().collect();
     for is_rehearsal in [true, false] {
-        let options = ForgetOptions {
-            policy: &POLICY,
-            quarantine: QUARANTINE,
-            periods: &periods,
-            is_rehearsal,
-        };
+        let options =
+            ForgetOptions { policy: &POLICY, quarantine: 3 * DAY, periods: &periods, is_rehearsal };
         judge(&year.owner, &list, &all, &options).unwrap();
         let looks = names_in(&year.world.objects.snapshot(), ARRIVALS_FOLDER);
         assert_eq!(looks.is_empty(), is_rehearsal);

@@ -17,7 +17,7 @@ use super::listed::{not_listed, staying, unlisted};
 use super::lost::find_lost;
 use super::reach::Reach;
 use super::{Collector, Writers};
-use crate::reckoning::{Condemned, Unread, reckon};
+use crate::reckoning::{Condemned, Unread, if_all_was_read, reckon};
 
 /// What was decided about a plan.
 pub(super) struct Decided {
@@ -50,7 +50,7 @@ impl Collector<'_> {
                 decided.is_marked = false;
             }
             Ok(Some(unread)) => return Ok(Err(unread)),
-            Err(error) => return Err(of_unsure_wish(error, collections)),
+            Err(error) => return Err(if_certain(error, collections)),
         }
         Ok(Ok(decided))
     }
@@ -237,17 +237,18 @@ impl Collector<'_> {
     }
 }
 
-/// What the second reckoning found, unless it is of a snapshot that an earlier verdict removed and that is
-/// there again: that one counts only if the owner's last wish says so, or cannot be read. If it counts for
-/// the second reckoning alone, nothing was miscounted; the wish was another one then, or could not be read.
-fn of_unsure_wish(error: RepositoryError, collections: &Collections) -> RepositoryError {
+/// What the second reckoning found, unless something cannot be read, or it is of a snapshot that an earlier
+/// verdict removed and that is there again: that one counts only if the owner's last wish says so, or cannot
+/// be read. If it counts for the second reckoning alone, nothing was miscounted; the wish was another one
+/// then, or could not be read.
+fn if_certain(error: RepositoryError, collections: &Collections) -> RepositoryError {
     match error {
         RepositoryError::Miscounted { snapshot, .. } if collections.took(snapshot) => {
             let what = format!("the wish about snapshot {}", snapshot.short());
             let why = "it was changed, or could not be read, when it was read again".to_owned();
             RepositoryError::NotCollectable { what, why }
         }
-        other => other,
+        other => if_all_was_read(other),
     }
 }
 

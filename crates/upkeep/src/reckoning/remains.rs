@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
 
 use strongroom_arena::{Arena, ArenaError, ArenaName, ListedArena, ListedArenas, SlotRef};
 use strongroom_base::{ArenaId, Cancel, Fingerprint, Location, Monitor};
@@ -117,7 +118,7 @@ impl Remains {
         }
         // What else is missing may be there when it is read now: it could not be read before.
         let (mut going, mut deltas) = (Places::default(), Vec::new());
-        each_slot(repository, reader, cancel, |part, slot, entry| {
+        let unread = each_slot(repository, reader, cancel, |part, slot, entry| {
             let place = Location { arena: part.name.id, slot };
             if missing.contains(place) && condemned.takes(part.name, place) {
                 going.insert(place);
@@ -128,6 +129,13 @@ impl Remains {
                 self.in_some.insert(place);
             }
         })?;
+        // Of what could be read before and cannot be now it is not known what it needs.
+        for (arena, why) in unread {
+            if !self.unreadable.contains_key(&arena) {
+                self.remove_all(arena);
+                self.unreadable.insert(arena, why);
+            }
+        }
         for (place, base) in deltas {
             self.lacking.insert(base.arena);
             if going.contains(base) {
@@ -166,16 +174,27 @@ impl Remains {
         }
     }
 
+    fn remove_all(&mut self, arena: ArenaId) {
+        let Ok(place) = self.arenas.binary_search_by_key(&arena, |(id, _)| *id) else { return };
+        let words = self.words_of(place);
+        self.bits[words].fill(0);
+    }
+
     fn word_of(&self, Location { arena, slot }: Location) -> Option<usize> {
         let is_at = |place: usize| self.arenas.get(place).is_some_and(|(id, _)| *id == arena);
         if !is_at(self.last.get()) {
             let found = self.arenas.binary_search_by_key(&arena, |(id, _)| *id).ok()?;
             self.last.set(found);
         }
-        let place = self.last.get();
-        let word = self.arenas[place].1 + slot as usize / 64;
+        let words = self.words_of(self.last.get());
+        let word = words.start + slot as usize / 64;
+        words.contains(&word).then_some(word)
+    }
+
+    /// Where the bits of an arena are.
+    fn words_of(&self, place: usize) -> Range<usize> {
         let end = self.arenas.get(place + 1).map_or(self.bits.len(), |(_, first)| *first);
-        (word < end).then_some(word)
+        self.arenas[place].1..end
     }
 
     /// Why it cannot be said whether a place will hold a chunk that can be read.
@@ -196,23 +215,27 @@ impl Remains {
     }
 }
 
-/// Calls `look` with each slot that holds a chunk now. What cannot be read is passed over.
+/// Calls `look` with each slot that holds a chunk now. Returns the arenas of which nothing can be read, and
+/// why.
 pub fn each_slot(
     repository: &Repository,
     reader: &ChunkReader,
     cancel: &Cancel,
     mut look: impl FnMut(Part, u32, SlotRef<'_>),
-) -> Result<(), RepositoryError> {
+) -> Result<BTreeMap<ArenaId, String>, RepositoryError> {
     let listed = ListedArenas::list_twice(repository.backend())?;
+    let mut unread = BTreeMap::new();
     for newest in listed.newest() {
         cancel.check()?;
         let id = newest.name.id;
         match each_slot_of(reader, &listed, id, |_| true, &mut look) {
-            Err(RepositoryError::Arena(error)) if error.is_unreadable() => {}
+            Err(RepositoryError::Arena(error)) if error.is_unreadable() => {
+                unread.insert(id, error.to_string());
+            }
             other => drop(other?),
         }
     }
-    Ok(())
+    Ok(unread)
 }
 
 /// A generation that was read.

@@ -26,7 +26,7 @@ use strongroom_repository::{
 use super::plan::{ended, forks, list, refuse_another};
 use super::send::{Sent, Way};
 use crate::flight::{Flight, each_in_flight};
-use crate::reckoning::{Condemned, reckon};
+use crate::reckoning::{Condemned, if_all_was_read, reckon};
 
 /// What is going to be removed from a replica.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -200,7 +200,9 @@ fn reckoned(
             );
             return Err(RepositoryError::NotMirrored { place: place.describe(), what });
         }
-        let Some(other) = doubtful.filter(|_| remove.iter().any(goes)) else { return Err(error) };
+        let Some(other) = doubtful.filter(|_| remove.iter().any(goes)) else {
+            return Err(if_all_was_read(error));
+        };
         remove.retain(|info| !goes(info));
         let message = format!(
             "arena {arena} stays there, because what snapshot {needed_by} needs of it is else only in \

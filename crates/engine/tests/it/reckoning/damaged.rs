@@ -1,7 +1,11 @@
 //! The second reckoning where an arena is lost or damaged: what was lost before is no difference, and of what
 //! cannot be read nothing is known.
 
-use strongroom_testkit::{Calls, Fault, FaultKind, FaultPlan, FaultyBackend};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use strongroom_testkit::{
+    Calls, Fault, FaultKind, FaultPlan, FaultyBackend, Gives, WithholdingBackend,
+};
 
 use super::*;
 
@@ -119,6 +123,117 @@ fn what_cannot_be_read_for_a_while_is_no_fault_of_the_program() {
         }
     }
     assert!(waited > 10, "{waited}");
+}
+
+/// Found by the simulation, seed 1796058814067 at 7adef297: a delta that came after the arenas were listed could
+/// not be read, but a further copy of its chunk, so its base was about to go. When the delta could be read, the
+/// copy could not.
+#[test]
+fn a_further_copy_that_cannot_be_read_is_no_fault_of_the_program() {
+    let world = World::bare(45);
+    let mut content = noise(45, 30_000);
+    let first = store(&world, &content);
+    let once = world.objects.snapshot();
+    content[15_000] ^= 1;
+    let (_, delta) = store(&world, &content);
+    let late: Objects =
+        world.objects.snapshot().into_iter().filter(|it| !once.contains_key(&it.0)).collect();
+    for name in late.keys().chain([&first.1.object()]) {
+        world.objects.remove(name).unwrap();
+    }
+    let (_, copy) = store(&world, &content);
+    world.objects.create(&first.1.object(), &once[&first.1.object()]).unwrap();
+    forget(&world.open(), &[first.0]).unwrap();
+    let before = world.objects.snapshot();
+    let mut outcomes = BTreeMap::new();
+    let rows = (0..16).flat_map(|unread| (0..16).map(move |from| (unread, from)));
+    for (unread, from, reads) in rows.flat_map(|(unread, from)| [2, 40].map(|n| (unread, from, n)))
+    {
+        let memory = Arc::new(MemoryBackend::from_snapshot(before.clone()));
+        let (place, late) = (memory.clone(), late.clone());
+        let (is_listed, has_come) = (AtomicBool::new(false), AtomicBool::new(false));
+        let coming = RecordingBackend::acting(memory, move |call| {
+            let lists = |folder| call.kind == CallKind::List && call.folder() == folder;
+            if lists("arenas") {
+                is_listed.store(true, Ordering::Relaxed);
+            } else if lists("snapshots")
+                && is_listed.load(Ordering::Relaxed)
+                && !has_come.swap(true, Ordering::Relaxed)
+            {
+                late.iter().for_each(|(name, object)| place.create(name, object).unwrap());
+            }
+        });
+        let (delta, copy) = (delta.object(), copy.object());
+        let (of_delta, of_copy) = (AtomicU64::new(0), AtomicU64::new(0));
+        let rule = move |name: &ObjectName| {
+            let count = |asked: &AtomicU64| asked.fetch_add(1, Ordering::Relaxed);
+            let is_unread = *name == delta && count(&of_delta) < unread
+                || *name == copy && (from..from + reads).contains(&count(&of_copy));
+            if is_unread { Gives::Directory } else { Gives::All }
+        };
+        let place = Arc::new(WithholdingBackend::new(Arc::new(coming), rule));
+        let repository = world.open_over(place).unwrap();
+        let what = format!("the delta {unread} times, the copy {reads} times from {from}");
+        let outcome = match prune(&repository, &ALL, &Silent, &Cancel::new()) {
+            Err(error @ RepositoryError::Miscounted { .. }) => panic!("{what}: {error}"),
+            Err(_) => "refused",
+            Ok(outcome)
+                if outcome.carried.arenas_removed + outcome.carried.arenas_rewritten > 0 =>
+            {
+                "removed"
+            }
+            Ok(_) => "kept",
+        };
+        *outcomes.entry(outcome).or_insert(0) += 1;
+    }
+    assert!(outcomes["refused"] > 50 && outcomes["removed"] > 50, "{outcomes:?}");
+}
+
+/// A verdict of another program takes the base of what a snapshot needs. It stays, whichever arena cannot be read
+/// for a while.
+#[test]
+fn what_cannot_be_read_for_a_while_hides_no_need() {
+    let world = World::bare(46);
+    let mut content = noise(46, 3000);
+    let (first, base) = store(&world, &content);
+    content[1500] ^= 1;
+    let (second, _) = store(&world, &content);
+    let image = world.image();
+    forget(&world.open(), &[first]).unwrap();
+    assert!(Slots::of(&world.open()).only_bases > 0);
+    let base = SlotSets(BTreeMap::from([(base.id, ArenaSlots::All)]));
+    let decided = decide(&world, &world.objects.snapshot(), base).snapshot();
+    let (mut put_off, mut refused) = (0, 0);
+    for reads in 1..=4 {
+        for at in 0.. {
+            let calls = Calls::of(&[CallKind::Read]).within("arenas");
+            let fails =
+                |at| Fault { calls: calls.clone(), at, lasting: false, kind: FaultKind::Zeros };
+            let faults = (at..at + reads).map(fails).collect();
+            let memory = Arc::new(MemoryBackend::from_snapshot(decided.clone()));
+            let place = Arc::new(FaultyBackend::new(memory.clone(), FaultPlan { faults }));
+            match prune(&world.open_over(place.clone()).unwrap(), &ALL, &Silent, &Cancel::new()) {
+                Ok(outcome) => put_off += outcome.carried.arenas_put_off,
+                Err(_) => refused += 1,
+            }
+            let repository = world.open_over(memory).unwrap();
+            world.assert_holds(&repository, second, &image, &format!("{reads} reads from {at}"));
+            if place.fired() == 0 {
+                break;
+            }
+        }
+    }
+    assert!(put_off > 10 && refused > 10, "{put_off} {refused}");
+}
+
+/// Stores a file, and returns the snapshot, and the new arena of data.
+pub(super) fn store(world: &World, content: &[u8]) -> (SnapshotId, ArenaName) {
+    world.write("file", content);
+    let before = arenas(&world.objects.snapshot());
+    let id = world.backup().snapshot.id;
+    let new = world.objects.snapshot().into_keys().filter_map(|name| ArenaName::of(&name));
+    let mut data = new.filter(|name| ArenaContent::of(name.id) == ArenaContent::Data);
+    (id, data.find(|name| !before.contains(name.object().as_str())).unwrap())
 }
 
 /// From the plan on, trees of a kept snapshot cannot be read. The first reckoning has read them before; the second

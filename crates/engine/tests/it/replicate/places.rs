@@ -124,6 +124,9 @@ fn a_replica_without_its_configuration_is_known_by_its_objects() {
     let error = copy(&*world.objects, &MemoryBackend::from_snapshot(others)).unwrap_err();
     assert!(matches!(error, RepositoryError::PlaceNotEmpty { .. }), "{error}");
     assert!(copy(&*world.objects, &faulty(&target(), "", FaultKind::Io)).is_err());
+    let bad = FaultPlan::lasting(Calls::of(&[CallKind::Read]).within(""), 0, FaultKind::BadSector);
+    let place = FaultyBackend::new(Arc::new(MemoryBackend::from_snapshot(target())), bad);
+    assert_eq!(copy(&*world.objects, &place).unwrap().sent, 0);
     assert_eq!(world.objects.snapshot(), source);
 }
 
