@@ -224,9 +224,9 @@ pub enum RepositoryError {
         chunks: u64,
         /// Where the first of them is.
         place: Location,
-        /// Where it is too, but one generation of that arena has it, and another does not.
+        /// An arena that has it too, in one generation, and not in another.
         doubtful: Option<ArenaId>,
-        /// Where it may be, too: an arena that cannot be read.
+        /// An arena that cannot be read, and may have it too.
         unread: Option<ArenaId>,
     },
     /// A second reckoning found that a snapshot which was stored again differs from the first.

@@ -246,16 +246,14 @@ fn judge(
         }
     })?;
     going.retain(|fingerprint, _| absent.contains_key(fingerprint));
-    let is_lost = || absent.values().any(|absent| !absent.is_doubtful);
+    let is_lost = absent.values().any(|absent| !absent.is_doubtful);
     // An arena that cannot be read may have them, or further copies, and needs its bases.
     let unreadable = remains.unreadable().min();
     let is_new = |arena: &ArenaId| !remains.unreadable().any(|(known, _)| known == *arena);
     let lately = unread.iter().find(|(arena, _)| is_new(arena));
     let lately = lately.map(|(arena, why)| (*arena, why.as_str()));
-    let in_the_way = match going.is_empty() {
-        true => lately.or(unreadable).filter(|_| is_lost()),
-        false => lately,
-    };
+    let in_the_way =
+        if going.is_empty() { lately.or(unreadable).filter(|_| is_lost) } else { lately };
     if let Some((arena, why)) = in_the_way {
         let (what, why) = (format!("arena {arena}"), why.to_owned());
         return Err(RepositoryError::NotCollectable { what, why });
@@ -273,8 +271,8 @@ fn judge(
     }
 }
 
-/// What a reckoning found, unless something cannot be read: what is needed may be there, too, and then nothing
-/// was miscounted.
+/// The error of a reckoning, unless something cannot be read: what is needed may be there, too, and then
+/// nothing was miscounted.
 pub fn if_all_was_read(error: RepositoryError) -> RepositoryError {
     match error {
         RepositoryError::Miscounted { snapshot, unread: Some(arena), .. } => {

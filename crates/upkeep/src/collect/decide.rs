@@ -237,7 +237,7 @@ impl Collector<'_> {
     }
 }
 
-/// What the second reckoning found, unless something cannot be read, or it is of a snapshot that an earlier
+/// The error of the second reckoning, unless something cannot be read, or it is of a snapshot that an earlier
 /// verdict removed and that is there again: that one counts only if the owner's last wish says so, or cannot
 /// be read. If it counts for the second reckoning alone, nothing was miscounted; the wish was another one
 /// then, or could not be read.
