@@ -242,7 +242,7 @@ fn its_description_goes_with_it() {
     assert_eq!(wishes.remarks().about(to).description, "kept");
 }
 
-/// It knows of the collections before it, and says while it works how far it is.
+/// Defragmenting knows of the collections before it, and says while it works how far it is.
 #[test]
 fn it_has_seen_the_collections_before_it() {
     let (world, versions) = history(10);
@@ -293,7 +293,7 @@ fn what_cannot_be_replaced_stays_as_it_is() {
     assert!(world.objects.snapshot() == before);
 }
 
-/// What cannot be read is named where it was, and hinders nothing.
+/// An arena that cannot be read hinders nothing: what it held is named where it was.
 #[test]
 fn an_arena_that_cannot_be_read_hinders_nothing() {
     let (world, versions) = history(9);

@@ -2,6 +2,7 @@
 //! shares nothing with the first.
 
 mod damaged;
+mod later;
 mod same;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,9 +23,8 @@ use strongroom_testkit::damage::Objects;
 use strongroom_testkit::tree::{TreeOptions, grow, mutate};
 use strongroom_testkit::{CallKind, Image, Listener, RecordingBackend, noise};
 use strongroom_upkeep::{
-    Later, MirrorPlan, PruneOptions, PruneOutcome, VerifyDepth, defragment, forget, mirror,
-    plan_mirror, plan_recovery, plan_repair, prune, prune_later, remember, repair, replicate,
-    undo_prune, verify,
+    MirrorPlan, VerifyDepth, defragment, forget, mirror, plan_mirror, prune, remember, replicate,
+    verify,
 };
 
 use crate::world::{ALL, World, snapshot_ids};
@@ -164,7 +164,7 @@ fn decide(world: &World, objects: &Objects, slots: SlotSets) -> Arc<MemoryBacken
     backend
 }
 
-/// What a prune does that finds such a verdict: how many arenas it puts off.
+/// Arenas that a prune puts off which finds such a verdict, and what it leaves.
 fn carry_out(
     world: &World,
     objects: &Objects,
@@ -180,6 +180,27 @@ fn carry_out(
 fn arenas(objects: &Objects) -> BTreeSet<String> {
     let names = objects.keys().filter(|name| name.folder() == "arenas");
     names.map(|name| name.to_string()).collect()
+}
+
+/// Two snapshots, the first of which is forgotten.
+fn one_forgotten(seed: u64) -> (World, [(SnapshotId, Image); 2]) {
+    let world = World::bare(seed);
+    grow(&world.tree(), seed, SMALL);
+    let first = (world.backup().snapshot.id, world.image());
+    mutate(&world.tree(), seed, SMALL);
+    let second = (world.backup().snapshot.id, world.image());
+    forget(&world.open(), &[first.0]).unwrap();
+    (world, [first, second])
+}
+
+/// Stores a file, and returns the snapshot, and the new arena of data.
+fn store(world: &World, content: &[u8]) -> (SnapshotId, ArenaName) {
+    world.write("file", content);
+    let before = arenas(&world.objects.snapshot());
+    let id = world.backup().snapshot.id;
+    let new = world.objects.snapshot().into_keys().filter_map(|name| ArenaName::of(&name));
+    let mut data = new.filter(|name| ArenaContent::of(name.id) == ArenaContent::Data);
+    (id, data.find(|name| !before.contains(name.object().as_str())).unwrap())
 }
 
 /// A verdict of another program that removes any one slot, or any arena as a whole: if a snapshot
@@ -371,11 +392,11 @@ fn nothing_is_removed_while_an_arena_cannot_be_read() {
     assert_eq!(arenas(&objects), arenas(&after));
 }
 
-/// What was lost may be in an arena that cannot be read, as a delta against what would go.
+/// Chunks that are lost may be in an arena that cannot be read, as deltas against what would go.
 #[test]
 fn nothing_is_removed_while_what_is_lost_may_be_in_an_arena_that_cannot_be_read() {
     let world = World::bare(13);
-    let nights = [1, 2, 3].map(|night| damaged::store(&world, &noise(night, 30_000)));
+    let nights = [1, 2, 3].map(|night| store(&world, &noise(night, 30_000)));
     let [(first, unreadable), (second, unneeded), (_, lost)] = nights;
     forget(&world.open(), &[first, second]).unwrap();
     let mut objects = world.objects.snapshot();
@@ -468,146 +489,4 @@ fn mirror_of_two_histories(names_the_arena: bool) {
     for id in kept {
         world.assert_holds(&replica, id, &image, "after the mirror");
     }
-}
-
-fn later(repository: &Repository) -> Later {
-    prune_later(repository, &ALL, &Silent, &Cancel::new()).unwrap()
-}
-
-#[track_caller]
-fn pruned(later: Later) -> PruneOutcome {
-    match later {
-        Later::Pruned(outcome) => *outcome,
-        Later::Doubted(found) => panic!("{:?}", found.faults),
-    }
-}
-
-/// A verdict was asked about before it was made, and a dry run removes nothing: neither waits for a
-/// verification.
-#[test]
-fn only_what_waits_for_its_verdict_is_verified() {
-    for way in ["planned", "dry run", "decided"] {
-        let (world, _) = one_forgotten(19);
-        pruned(later(&world.open()));
-        let open = Collections::read(&world.open()).unwrap().open.unwrap();
-        if way == "decided" {
-            create_verdict(&world.open(), open.number, &open.selection).unwrap();
-        }
-        let needed = Slots::of(&world.open()).needed.into_iter();
-        let data =
-            needed.map(|place| place.arena).find(|id| ArenaContent::of(*id) == ArenaContent::Data);
-        world.objects.remove(&ArenaName::first(data.unwrap()).object()).unwrap();
-        let options = PruneOptions { dry_run: way == "dry run", ..ALL };
-        let outcome = prune_later(&world.open(), &options, &Silent, &Cancel::new());
-        assert_eq!(
-            matches!(outcome, Ok(Later::Doubted(_))),
-            way == "planned",
-            "{way}: {outcome:?}"
-        );
-    }
-}
-
-/// Two snapshots, the first of which is forgotten.
-fn one_forgotten(seed: u64) -> (World, [(SnapshotId, Image); 2]) {
-    let world = World::bare(seed);
-    grow(&world.tree(), seed, SMALL);
-    let first = (world.backup().snapshot.id, world.image());
-    mutate(&world.tree(), seed, SMALL);
-    let second = (world.backup().snapshot.id, world.image());
-    forget(&world.open(), &[first.0]).unwrap();
-    (world, [first, second])
-}
-
-#[test]
-fn what_a_night_condemns_goes_in_the_next() {
-    let (world, [first, second]) = one_forgotten(11);
-    let before = arenas(&world.objects.snapshot());
-    let outcome = pruned(later(&world.open()));
-    assert!(outcome.condemned && outcome.carried.arenas_removed == 0);
-    assert_eq!(before, arenas(&world.objects.snapshot()), "nothing was removed yet");
-    world.assert_holds(&world.open(), first.0, &first.1, "it is only condemned");
-
-    let outcome = pruned(later(&world.open()));
-    assert!(!outcome.condemned && outcome.carried.snapshots == 1, "{outcome:?}");
-    assert!(before != arenas(&world.objects.snapshot()));
-    world.assert_holds(&world.open(), second.0, &second.1, "it was not forgotten");
-    assert_eq!(undo_prune(&world.open(), &Silent, &Cancel::new()).unwrap(), None);
-}
-
-#[test]
-fn what_is_condemned_can_be_brought_back() {
-    let (world, [first, second]) = one_forgotten(12);
-    assert!(pruned(later(&world.open())).condemned);
-    assert_eq!(remember(&world.open(), &[first.0]).unwrap(), [first.0], "a plan has taken it");
-    let undone = undo_prune(&world.open(), &Silent, &Cancel::new()).unwrap().unwrap();
-    assert_eq!((undone.snapshots, undone.late), (vec![first.0], Vec::new()));
-    let outcome = pruned(later(&world.open()));
-    assert!(!outcome.condemned && outcome.carried.snapshots == 0, "nothing is forgotten");
-    for (id, image) in [first, second] {
-        world.assert_holds(&world.open(), id, &image, "nothing was removed");
-    }
-}
-
-/// A prune that has decided is stronger than one who undoes, and the reverse.
-#[test]
-fn the_first_verdict_counts() {
-    let (world, [first, second]) = one_forgotten(13);
-    assert!(pruned(later(&world.open())).condemned);
-    let repository = world.open();
-    let plan = Collections::read(&repository).unwrap().open.unwrap();
-    create_verdict(&repository, plan.number, &plan.selection).unwrap();
-    let error = undo_prune(&repository, &Silent, &Cancel::new()).unwrap_err();
-    assert!(matches!(error, RepositoryError::Decided { collection: 1 }), "{error}");
-    prune(&repository, &ALL, &Silent, &Cancel::new()).unwrap();
-    assert!(!list_snapshots(&world.open()).unwrap().readable().iter().any(|s| s.id == first.0));
-    world.assert_holds(&world.open(), second.0, &second.1, "it was not forgotten");
-}
-
-/// What was condemned may be needed to mend what a verification finds.
-#[test]
-fn nothing_goes_while_the_repository_is_not_sound() {
-    let (world, [first, _]) = one_forgotten(14);
-    assert!(pruned(later(&world.open())).condemned);
-    let needed = Slots::of(&world.open()).needed.into_iter().next().unwrap();
-    let name = ArenaName::first(needed.arena).object();
-    let object = world.objects.snapshot()[&name].clone();
-    world.objects.remove(&name).unwrap();
-    world.objects.create(&name, &object[..100]).unwrap();
-    let before = arenas(&world.objects.snapshot());
-    assert!(matches!(later(&world.open()), Later::Doubted(_)));
-    assert_eq!(before, arenas(&world.objects.snapshot()));
-    world.objects.remove(&name).unwrap();
-    world.objects.create(&name, &object).unwrap();
-    assert_eq!(pruned(later(&world.open())).carried.snapshots, 1, "{} went", first.0.short());
-}
-
-/// A repair goes on while a collection is open: only what that may remove waits for it.
-#[test]
-fn kept_4_a_repair_beside_an_open_collection_mends_the_rest() {
-    let (world, _) = one_forgotten(15);
-    world.write("of the lost one", b"only there");
-    let lost = (world.backup().snapshot.id, world.image());
-    world.write("of the lost one", b"changed since");
-    world.backup();
-    assert!(pruned(later(&world.open())).condemned);
-    world.objects.remove(&snapshot_object(lost.0)).unwrap();
-    let needed = Slots::of(&world.open()).needed.into_iter().next().unwrap();
-    let name = ArenaName::first(needed.arena).object();
-    let mut object = world.objects.snapshot()[&name].clone();
-    object[2000] ^= 1;
-    world.objects.remove(&name).unwrap();
-    world.objects.create(&name, &object).unwrap();
-    let mend = || {
-        let repository = world.open();
-        let mut plan = plan_repair(repository.backend(), &Silent, &Cancel::new()).unwrap();
-        plan_recovery(&repository, &mut plan, &Silent, &Cancel::new()).unwrap();
-        repair(&repository, &plan, &Silent, &Cancel::new()).unwrap()
-    };
-    let outcome = mend();
-    assert_eq!((outcome.repaired, outcome.recovered), (1, 0));
-    assert_eq!((outcome.recover_later, outcome.affected.len()), (vec![lost.0], 0));
-    undo_prune(&world.open(), &Silent, &Cancel::new()).unwrap().unwrap();
-    let outcome = mend();
-    assert_eq!((outcome.recovered, outcome.recover_later.len()), (1, 0));
-    world.assert_holds(&world.open(), lost.0, &lost.1, "it is committed again");
 }

@@ -89,6 +89,27 @@ fn what_is_damaged_decides_only_about_what_needs_it() {
     assert!(gone > 10 && stopped > 10 && put_off > 10, "{gone} {stopped} {put_off}");
 }
 
+/// Calls `look` with a place of these objects where one to four readings of arenas give zeros, one after another
+/// and from each on; with the place below that; and with their number.
+fn with_readings_that_fail(
+    objects: &Objects,
+    mut look: impl FnMut(Arc<dyn Backend>, Arc<MemoryBackend>, &str),
+) {
+    let calls = Calls::of(&[CallKind::Read]).within("arenas");
+    let fails = |at| Fault { calls: calls.clone(), at, lasting: false, kind: FaultKind::Zeros };
+    for reads in 1..=4 {
+        for at in 0.. {
+            let faults = (at..at + reads).map(fails).collect();
+            let memory = Arc::new(MemoryBackend::from_snapshot(objects.clone()));
+            let place = Arc::new(FaultyBackend::new(memory.clone(), FaultPlan { faults }));
+            look(place.clone(), memory, &format!("{reads} reads from {at}"));
+            if place.fired() == 0 {
+                break;
+            }
+        }
+    }
+}
+
 /// An arena that answers later has not been about to go meanwhile, nor has a base in it.
 #[test]
 fn what_cannot_be_read_for_a_while_is_no_fault_of_the_program() {
@@ -103,25 +124,13 @@ fn what_cannot_be_read_for_a_while_is_no_fault_of_the_program() {
     let before = world.objects.snapshot();
     assert!(Slots::of(&world.open()).only_bases > 2);
     let mut waited = 0;
-    for reads in 1..=4 {
-        for at in 0.. {
-            let calls = Calls::of(&[CallKind::Read]).within("arenas");
-            let fails =
-                |at| Fault { calls: calls.clone(), at, lasting: false, kind: FaultKind::Zeros };
-            let faults = (at..at + reads).map(fails).collect();
-            let memory = Arc::new(MemoryBackend::from_snapshot(before.clone()));
-            let place = Arc::new(FaultyBackend::new(memory, FaultPlan { faults }));
-            let repository = world.open_over(place.clone()).unwrap();
-            match prune(&repository, &ALL, &Silent, &Cancel::new()) {
-                Err(error @ RepositoryError::Miscounted { .. }) => panic!("read {at}: {error}"),
-                Err(_) => waited += 1,
-                Ok(_) => {}
-            }
-            if place.fired() == 0 {
-                break;
-            }
+    with_readings_that_fail(&before, |place, _, what| {
+        match prune(&world.open_over(place).unwrap(), &ALL, &Silent, &Cancel::new()) {
+            Err(error @ RepositoryError::Miscounted { .. }) => panic!("{what}: {error}"),
+            Err(_) => waited += 1,
+            Ok(_) => {}
         }
-    }
+    });
     assert!(waited > 10, "{waited}");
 }
 
@@ -204,36 +213,14 @@ fn what_cannot_be_read_for_a_while_hides_no_need() {
     let base = SlotSets(BTreeMap::from([(base.id, ArenaSlots::All)]));
     let decided = decide(&world, &world.objects.snapshot(), base).snapshot();
     let (mut put_off, mut refused) = (0, 0);
-    for reads in 1..=4 {
-        for at in 0.. {
-            let calls = Calls::of(&[CallKind::Read]).within("arenas");
-            let fails =
-                |at| Fault { calls: calls.clone(), at, lasting: false, kind: FaultKind::Zeros };
-            let faults = (at..at + reads).map(fails).collect();
-            let memory = Arc::new(MemoryBackend::from_snapshot(decided.clone()));
-            let place = Arc::new(FaultyBackend::new(memory.clone(), FaultPlan { faults }));
-            match prune(&world.open_over(place.clone()).unwrap(), &ALL, &Silent, &Cancel::new()) {
-                Ok(outcome) => put_off += outcome.carried.arenas_put_off,
-                Err(_) => refused += 1,
-            }
-            let repository = world.open_over(memory).unwrap();
-            world.assert_holds(&repository, second, &image, &format!("{reads} reads from {at}"));
-            if place.fired() == 0 {
-                break;
-            }
+    with_readings_that_fail(&decided, |place, memory, what| {
+        match prune(&world.open_over(place).unwrap(), &ALL, &Silent, &Cancel::new()) {
+            Ok(outcome) => put_off += outcome.carried.arenas_put_off,
+            Err(_) => refused += 1,
         }
-    }
+        world.assert_holds(&world.open_over(memory).unwrap(), second, &image, what);
+    });
     assert!(put_off > 10 && refused > 10, "{put_off} {refused}");
-}
-
-/// Stores a file, and returns the snapshot, and the new arena of data.
-pub(super) fn store(world: &World, content: &[u8]) -> (SnapshotId, ArenaName) {
-    world.write("file", content);
-    let before = arenas(&world.objects.snapshot());
-    let id = world.backup().snapshot.id;
-    let new = world.objects.snapshot().into_keys().filter_map(|name| ArenaName::of(&name));
-    let mut data = new.filter(|name| ArenaContent::of(name.id) == ArenaContent::Data);
-    (id, data.find(|name| !before.contains(name.object().as_str())).unwrap())
 }
 
 /// From the plan on, trees of a kept snapshot cannot be read. The first reckoning has read them before; the second

@@ -30,6 +30,20 @@ fn a_mirror_removes_snapshots_before_arenas() {
     );
 }
 
+/// A place of these objects whose prune is killed at a call, and whether it came to its end before.
+fn prune_killed_at(
+    world: &World,
+    source: &Objects,
+    at: u64,
+) -> (Arc<MemoryBackend>, Repository, bool) {
+    let objects = Arc::new(MemoryBackend::from_snapshot(source.clone()));
+    let repository = world.open_over(objects.clone()).unwrap();
+    let faulty = Arc::new(FaultyBackend::new(objects.clone(), FaultPlan::crash(at)));
+    let killed = world.open_over(faulty);
+    let done = killed.and_then(|killed| prune(&killed, &ALL, &Silent, &Cancel::new()));
+    (objects, repository, done.is_ok())
+}
+
 /// A prune that is killed has removed a part of what its verdict names. A mirror of that place
 /// is whole, and misses nothing that is not accounted for in it; the next one, once the prune has ended,
 /// removes the rest.
@@ -42,18 +56,12 @@ fn kept_p_m1_a_mirror_of_a_place_whose_prune_has_not_ended() {
     }
     let replica = MemoryBackend::new();
     copy(&*world.objects, &replica).unwrap();
-    let (source, replica) = (world.objects.snapshot(), replica.snapshot());
     let gone: Vec<SnapshotId> = kept.iter().map(|(id, _)| *id).collect();
+    forget(&world.open(), &gone).unwrap();
+    let (source, replica) = (world.objects.snapshot(), replica.snapshot());
     let (mut at, mut left_something) = (0, 0);
     loop {
-        let objects = Arc::new(MemoryBackend::from_snapshot(source.clone()));
-        let repository = world.open_over(objects.clone()).unwrap();
-        forget(&repository, &gone).unwrap();
-        let faulty: Arc<dyn Backend> =
-            Arc::new(FaultyBackend::new(objects.clone(), FaultPlan::crash(at)));
-        let done = world.open_over(faulty);
-        let done = done.and_then(|killed| prune(&killed, &ALL, &Silent, &Cancel::new()));
-
+        let (objects, repository, is_done) = prune_killed_at(&world, &source, at);
         let target = Arc::new(MemoryBackend::from_snapshot(replica.clone()));
         let place: Arc<dyn Backend> = target.clone();
         let what = format!("killed at {at}");
@@ -78,7 +86,7 @@ fn kept_p_m1_a_mirror_of_a_place_whose_prune_has_not_ended() {
             assert_eq!(names(&target), names(&objects), "{what}: {folder}");
         }
         assert!(check_all(&copied).is_sound(), "{what}");
-        if done.is_ok() {
+        if is_done {
             break;
         }
         at += 5;
@@ -86,7 +94,7 @@ fn kept_p_m1_a_mirror_of_a_place_whose_prune_has_not_ended() {
     assert!(at > 20 && left_something > 0, "{at} {left_something}");
 }
 
-/// What a prune took came back with a snapshot that was made in the replica, and was lost again. Once that
+/// An arena that a prune took came back with a snapshot that was made in the replica, and was lost again. Once that
 /// snapshot is forgotten, and until the prune of it has ended, it is in the replica, and so is what it needs.
 #[test]
 fn what_a_snapshot_needs_that_is_going_stays_in_a_mirror() {
@@ -118,13 +126,7 @@ fn what_a_snapshot_needs_that_is_going_stays_in_a_mirror() {
     let (source, replica) = (world.objects.snapshot(), replica.snapshot());
     let (mut at, mut stayed) = (0, 0);
     loop {
-        let objects = Arc::new(MemoryBackend::from_snapshot(source.clone()));
-        let repository = world.open_over(objects.clone()).unwrap();
-        let faulty: Arc<dyn Backend> =
-            Arc::new(FaultyBackend::new(objects.clone(), FaultPlan::crash(at)));
-        let done = world.open_over(faulty);
-        let done = done.and_then(|killed| prune(&killed, &ALL, &Silent, &Cancel::new()));
-
+        let (objects, repository, is_done) = prune_killed_at(&world, &source, at);
         let what = format!("killed at {at}");
         let target = Arc::new(MemoryBackend::from_snapshot(replica.clone()));
         let place: Arc<dyn Backend> = target.clone();
@@ -147,7 +149,7 @@ fn what_a_snapshot_needs_that_is_going_stays_in_a_mirror() {
             let names = |objects: &MemoryBackend| names_in(&objects.snapshot(), folder);
             assert_eq!(names(&target), names(&objects), "{what}: {folder}");
         }
-        if done.is_ok() {
+        if is_done {
             break;
         }
         at += 2;

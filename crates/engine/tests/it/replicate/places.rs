@@ -200,7 +200,7 @@ fn a_place_without_exclusive_create_is_asked_before_it_is_written_to() {
     }
 }
 
-/// What is said of snapshots may be withheld from a copy: the rest is sent, and that is named.
+/// A folder that says something of snapshots may be withheld from a copy: the rest is sent, and it is named.
 #[test]
 fn a_folder_that_is_withheld_is_named_and_the_rest_is_sent() {
     let (world, kept) = history(652);
@@ -229,7 +229,7 @@ struct NotExclusive {
     inner: MemoryBackend,
     /// A folder that it does not list.
     withholds: Option<&'static str>,
-    /// What it says of the size of an arena, once.
+    /// The answer, once, when it is asked for the size of an arena.
     said_once: Mutex<Option<BackendError>>,
 }
 

@@ -79,7 +79,7 @@ fn the_sums_of_a_copy_are_what_it_did() {
     assert_eq!(target.snapshot(), expected);
 }
 
-/// What is compared whole, and is the same, was there: generations below one that is greater.
+/// Generations below a greater one are compared whole: those that are the same count as there.
 #[test]
 fn what_is_compared_and_the_same_is_counted_as_there() {
     let (world, kept) = history(665);
