@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use strongroom_arena::ArenaName;
 use strongroom_backend::{Backend, MemoryBackend, ObjectName};
 use strongroom_base::{Cancel, Silent, SnapshotId};
 use strongroom_repository::objects::copy_of;
@@ -16,7 +17,7 @@ use strongroom_upkeep::{
 
 use crate::repair_from::repair_from;
 use crate::verify::check_all;
-use crate::world::{ALL, World, snapshot_ids};
+use crate::world::{ALL, World, options, run, snapshot_ids};
 
 /// A repository and its replica, with a snapshot that a collection took, back in both.
 struct Scene {
@@ -144,6 +145,44 @@ fn what_it_loses_is_found_and_comes_back() {
         repair_from(&scene.world, &place, std::slice::from_ref(&scene.replica), true).unwrap();
         scene.check(place, &format!("{lost:?} came back"));
     }
+}
+
+/// A verdict took an arena, and a backup into the replica, which still had it, brought it back: if the
+/// repository loses it again, the replica's is what there is of it.
+#[test]
+fn a_mirror_leaves_what_a_backup_into_the_replica_needs_of_it() {
+    let world = World::new(1230);
+    world.write("only in the first", &noise(1230, 400_000));
+    let first = world.backup().snapshot.id;
+    let replica: Arc<dyn Backend> = Arc::new(MemoryBackend::new());
+    copy(&*world.objects, &*replica);
+    std::fs::remove_file(world.tree().join("only in the first")).unwrap();
+    world.backup();
+    forget(&world.open(), &[first]).unwrap();
+    let pruned = prune(&world.open(), &ALL, &Silent, &Cancel::new()).unwrap();
+    assert!(pruned.carried.arenas_removed > 0, "{pruned:?}");
+    world.write("only in the first", &noise(1230, 400_000));
+    let other = world.open_over(replica.clone()).unwrap();
+    let image = world.image();
+    let again = run(&other, &options(&world.tree()), &Silent).unwrap().snapshot.id;
+    copy(&*replica, &*world.objects);
+    let check = |place: Arc<dyn Backend>, what: &str| {
+        world.assert_holds(&world.open_over(place).unwrap(), again, &image, what);
+    };
+    check(world.objects.clone(), "it came back");
+    let collections = Collections::read(&world.open()).unwrap();
+    let dead: Vec<_> = collections.dead().collect();
+    let mut left = world.objects.snapshot();
+    left.retain(|name, _| !ArenaName::of(name).is_some_and(|arena| dead.contains(&arena.id)));
+    let place: Arc<dyn Backend> = Arc::new(MemoryBackend::from_snapshot(left));
+    let repository = world.open_over(place.clone()).unwrap();
+    let plan = plan_mirror(&repository, &replica).unwrap();
+    assert!(plan.remove.iter().any(|info| info.name.folder() == "arenas"), "{plan:?}");
+    let error = mirror(&repository, &replica, &plan, &Silent, &Cancel::new()).unwrap_err();
+    assert!(matches!(error, RepositoryError::NotMirrored { .. }), "{error}");
+    check(replica.clone(), "in the replica");
+    repair_from(&world, &place, std::slice::from_ref(&replica), true).unwrap();
+    check(place, "the repository has it from there");
 }
 
 /// Of a snapshot whose object was removed, and that no wish gives up, everything else stays.

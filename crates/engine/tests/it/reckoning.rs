@@ -431,6 +431,27 @@ fn a_mirror_removes_nothing_that_a_snapshot_needs() {
     }
 }
 
+/// An arena of the replica that cannot be read may hold what a snapshot needs, too: then what the
+/// repository lacks is not known.
+#[test]
+fn a_mirror_says_which_arena_of_the_replica_cannot_be_read() {
+    let world = World::bare(14);
+    let [(first, unreadable), (_, needed)] =
+        [1, 2].map(|night| store(&world, &noise(night, 30_000)));
+    forget(&world.open(), &[first]).unwrap();
+    let mut objects = world.objects.snapshot();
+    objects.get_mut(&unreadable.object()).unwrap().truncate(100);
+    let memory = Arc::new(MemoryBackend::from_snapshot(objects.clone()));
+    let target: Arc<dyn Backend> = memory.clone();
+    let listed = target.list("arenas").unwrap();
+    let remove = listed.into_iter().filter(|info| info.name == needed.object()).collect();
+    let plan = MirrorPlan { remove, ..MirrorPlan::default() };
+    let error = mirror(&world.open(), &target, &plan, &Silent, &Cancel::new()).unwrap_err();
+    let RepositoryError::NotCollectable { what, .. } = &error else { panic!("{error}") };
+    assert_eq!(*what, format!("arena {}", unreadable.id));
+    assert_eq!(memory.snapshot(), objects);
+}
+
 /// Two copies that were pruned apart: one without an arena, the other without its chunks in a second arena,
 /// which has one generation of each now. Else a mirror removes what it would. A snapshot may name the arena,
 /// or the second one.

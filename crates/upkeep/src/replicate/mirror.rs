@@ -15,7 +15,7 @@ use strongroom_arena::{
     ARENAS_FOLDER, ArenaName, ArenaStore, CacheLimits, ListedArena, ListedArenas,
 };
 use strongroom_backend::{Backend, ObjectInfo, ObjectName, Removal, remove_object};
-use strongroom_base::{ArenaId, Cancel, Monitor, Problem, Progress, Severity, SnapshotId};
+use strongroom_base::{Cancel, Monitor, Problem, Progress, Severity, SnapshotId};
 use strongroom_repository::objects::{
     COLLECTIONS_FOLDER, FORGOTTEN_FOLDER, REMARKS_FOLDER, SESSIONS_FOLDER, SNAPSHOTS_FOLDER,
 };
@@ -177,7 +177,8 @@ fn reckoned(
             Ok(()) => break,
             Err(error) => error,
         };
-        let RepositoryError::Miscounted { snapshot, place: at, doubtful, .. } = error else {
+        let RepositoryError::Miscounted { snapshot, place: at, doubtful, unread, .. } = error
+        else {
             return Err(error);
         };
         let (needed_by, arena) = (snapshot.short(), at.arena);
@@ -193,15 +194,19 @@ fn reckoned(
             monitor.problem(Problem { severity: Severity::Note, path: None, message: &message });
             continue;
         }
-        if is_lost_here(&collections, snapshot, arena) {
+        // Else it is lost in the repository: no verdict took the arena, or one took the snapshot too, and the
+        // owner keeps it after all, or a backup into the replica needed it since, and brought it back.
+        let is_of_two_histories =
+            collections.is_dead(arena) && !collections.took(snapshot) && remove.iter().any(goes);
+        let Some(other) = doubtful.filter(|_| is_of_two_histories) else {
+            if unread.is_some() {
+                return Err(if_all_was_read(error));
+            }
             let what = format!(
                 "the repository lacks what snapshot {needed_by} needs of arena {arena}; \
                  `strongroom repair --from` this replica brings it back",
             );
             return Err(RepositoryError::NotMirrored { place: place.describe(), what });
-        }
-        let Some(other) = doubtful.filter(|_| remove.iter().any(goes)) else {
-            return Err(if_all_was_read(error));
         };
         remove.retain(|info| !goes(info));
         let message = format!(
@@ -231,12 +236,6 @@ fn is_going(
         Err(error) if error.is_not_found() => Ok(true),
         other => Ok(other.map(|_| false)?),
     }
-}
-
-/// Whether what a snapshot needs of an arena is lost in the repository, which is no reason to remove it from
-/// a replica: no verdict took the arena, or one took the snapshot too, and the owner keeps it after all.
-fn is_lost_here(collections: &Collections, snapshot: SnapshotId, arena: ArenaId) -> bool {
-    !collections.is_dead(arena) || collections.took(snapshot)
 }
 
 /// Reckons that the snapshots that stay in a replica need nothing of what goes.
