@@ -135,6 +135,11 @@ impl ListedArenas {
         &self.arenas
     }
 
+    /// Whether all is there that another listing has, as long as it was then.
+    pub fn has_all_of(&self, other: &Self) -> bool {
+        other.arenas.iter().all(|arena| self.arenas.binary_search(arena).is_ok())
+    }
+
     /// Each arena in its greatest generation, in the order of their identifiers.
     pub fn newest(&self) -> impl Iterator<Item = ListedArena> {
         let groups = self.arenas.chunk_by(|one, next| one.name.id == next.name.id);

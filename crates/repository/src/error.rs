@@ -279,8 +279,8 @@ pub enum RepositoryError {
         /// Its number.
         collection: u64,
     },
-    /// Two programs planned a collection at the same time.
-    #[error("another program has just begun collection {collection}")]
+    /// Two programs collect at the same time.
+    #[error("another program is at work on collection {collection}")]
     OtherCollector {
         /// Its number.
         collection: u64,

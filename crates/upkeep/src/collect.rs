@@ -177,12 +177,10 @@ fn prune_in_rounds(
         let collected =
             collect(repository, &collections, options, stage, &mut called_off, monitor, cancel);
         let mut outcome = match collected {
-            // What it has read was removed by another collector meanwhile, or that one was first.
             Err(error)
-                if is_of_the_past(&error)
-                    && !called_off
-                    && rounds.next().is_some()
-                    && Collections::read(repository)?.step() != collections.step() =>
+                if !called_off
+                    && is_of_another(repository, &collections, &error)?
+                    && rounds.next().is_some() =>
             {
                 continue;
             }
@@ -204,13 +202,21 @@ fn prune_in_rounds(
 /// How often a prune looks again because other collectors are at work.
 const ROUNDS: u32 = 10;
 
+/// Whether an error comes from the work of another collector: that one was first, or has come further since.
+fn is_of_another(
+    repository: &Repository,
+    collections: &Collections,
+    error: &RepositoryError,
+) -> Result<bool, RepositoryError> {
+    if let RepositoryError::OtherCollector { .. } = error {
+        return Ok(true);
+    }
+    Ok(can_be_of_another(error) && Collections::read(repository)?.step() != collections.step())
+}
+
 /// Whether an error can come from the work of another collector. A true fault is found again.
-fn is_of_the_past(error: &RepositoryError) -> bool {
-    let is_of_another = matches!(
-        error,
-        RepositoryError::OtherCollector { .. } | RepositoryError::Miscounted { .. }
-    );
-    error.is_damage() || is_of_another
+fn can_be_of_another(error: &RepositoryError) -> bool {
+    error.is_damage() || matches!(error, RepositoryError::Miscounted { .. })
 }
 
 impl PruneOutcome {
@@ -252,7 +258,9 @@ fn collect(
         }
         Some(open) => (open.number, open.selection.clone(), open.decided),
         None => {
-            let (plan, worth) = collector.plan(&mut reach, collections, &mut outcome)?;
+            let planned = collector.plan(&mut reach, collections, &mut outcome);
+            let has_lost = |listed: &_| reach.inventory.has_lost(listed);
+            let (plan, worth) = collector.unless_overtaken(collections.next, planned, has_lost)?;
             outcome.worth = Some(worth);
             outcome.snapshots = plan.snapshots.clone();
             let is_empty = plan.slots.is_empty() && plan.snapshots.is_empty();
@@ -283,6 +291,8 @@ fn collect(
             return Ok(outcome);
         }
         let decided = collector.decide_twice(number, &selection, &writers, &mut reach, collections);
+        let has_lost = |listed: &_| reach.inventory.has_lost(listed);
+        let decided = collector.unless_overtaken(number, decided, has_lost);
         let Decided { verdict, is_marked } = match decided {
             Err(
                 error @ (RepositoryError::NotCollectable { .. }
@@ -347,6 +357,23 @@ impl Collector<'_> {
     fn time_since_begin(&self) -> Duration {
         let now = self.repository.surroundings.clock.now();
         Duration::from_nanos(now.0.saturating_sub(self.began.0).max(0).unsigned_abs())
+    }
+
+    /// What came of a look at what there is. If it failed, and something is gone that was listed before it,
+    /// another collector is at work, perhaps one that carries out a verdict whose collection has ended
+    /// meanwhile: then nothing is damaged.
+    fn unless_overtaken<T>(
+        &self,
+        collection: u64,
+        looked: Result<T, RepositoryError>,
+        has_lost: impl Fn(&ListedArenas) -> bool,
+    ) -> Result<T, RepositoryError> {
+        looked.map_err(|error| {
+            let is_overtaken = can_be_of_another(&error)
+                && ListedArenas::list(self.repository.backend())
+                    .is_ok_and(|listed| has_lost(&listed));
+            if is_overtaken { RepositoryError::OtherCollector { collection } } else { error }
+        })
     }
 
     /// C2: lists arenas, *then* sessions, *then* wishes and snapshots; what no remaining snapshot

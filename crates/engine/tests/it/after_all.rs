@@ -2,6 +2,7 @@
 //! keeps after all: to every verb they are as the others.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use strongroom_arena::ArenaName;
 use strongroom_backend::{Backend, MemoryBackend, ObjectName};
@@ -9,7 +10,7 @@ use strongroom_base::{Cancel, Silent, SnapshotId};
 use strongroom_repository::objects::copy_of;
 use strongroom_repository::{Collections, RepositoryError, snapshot_object};
 use strongroom_testkit::damage::{Objects, names_in};
-use strongroom_testkit::{Image, noise};
+use strongroom_testkit::{FaultPlan, FaultyBackend, Image, RecordingBackend, noise};
 use strongroom_upkeep::{
     forget, mirror, plan_mirror, plan_recovery, plan_repair, preview_mirror, prune, remember,
     repair, replicate,
@@ -145,6 +146,82 @@ fn what_it_loses_is_found_and_comes_back() {
         repair_from(&scene.world, &place, std::slice::from_ref(&scene.replica), true).unwrap();
         scene.check(place, &format!("{lost:?} came back"));
     }
+}
+
+/// Removes these between any two calls of a prune, which comes to its end nevertheless; the others stay.
+fn prune_while_they_go(
+    world: &World,
+    whole: &Objects,
+    going: &[ObjectName],
+    kept: &[&(SnapshotId, Image)],
+) {
+    for at in 0.. {
+        let objects = Arc::new(MemoryBackend::from_snapshot(whole.clone()));
+        let (calls, shelf, names) = (Arc::new(AtomicU64::new(0)), objects.clone(), going.to_vec());
+        let counted = calls.clone();
+        let acting = RecordingBackend::acting(objects.clone(), move |_| {
+            if counted.fetch_add(1, Ordering::Relaxed) == at {
+                names.iter().for_each(|name| _ = shelf.remove(name));
+            }
+        });
+        let repository = world.open_over(Arc::new(acting)).unwrap();
+        let done = prune(&repository, &ALL, &Silent, &Cancel::new());
+        done.unwrap_or_else(|error| panic!("call {at}: {error}"));
+        if calls.load(Ordering::Relaxed) <= at {
+            assert!(at > 50, "{at} calls");
+            return;
+        }
+        let repository = world.open_over(objects).unwrap();
+        for (id, image) in kept {
+            world.assert_holds(&repository, *id, image, &format!("call {at}"));
+        }
+    }
+}
+
+/// A snapshot's object, and the wishes about it.
+fn all_about(id: SnapshotId, objects: &Objects) -> Vec<ObjectName> {
+    let names = objects.keys().filter(|name| name.as_str().contains(&id.to_string()));
+    let names: Vec<ObjectName> = names.cloned().collect();
+    assert!(names.contains(&snapshot_object(id)) && names.len() > 1, "{names:?}");
+    names
+}
+
+/// The collector that decided, and that was overtaken, may carry out its verdict at last: what of it is
+/// gone meanwhile, a prune beside it comes to its end.
+#[test]
+fn what_an_overtaken_collector_removes_stops_no_prune() {
+    let scene = Scene::new(1240);
+    let kept: Vec<_> = scene.kept.iter().filter(|(id, _)| *id != scene.back).collect();
+    let mut whole = scene.world.objects.snapshot();
+    let going = [all_about(scene.back, &whole), scene.dead()].concat();
+    prune_while_they_go(&scene.world, &whole, &going, &kept);
+    whole.remove(&snapshot_object(scene.back)).unwrap();
+    prune_while_they_go(&scene.world, &whole, &scene.dead(), &kept);
+}
+
+/// The same while a prune reckons with a verdict that it has found.
+#[test]
+fn what_an_overtaken_collector_removes_stops_no_prune_that_found_a_verdict() {
+    let scene = Scene::new(1250);
+    let world = &scene.world;
+    let [_, forgotten, kept] = &scene.kept[..] else { unreachable!() };
+    forget(&world.open(), &[forgotten.0]).unwrap();
+    let before = world.objects.snapshot();
+    let mut killed = (0..).map(|at| {
+        let objects = Arc::new(MemoryBackend::from_snapshot(before.clone()));
+        let faulty = FaultyBackend::new(objects.clone(), FaultPlan::crash(at));
+        let repository = world.open_over(Arc::new(faulty));
+        let _ = repository.map(|killed| prune(&killed, &ALL, &Silent, &Cancel::new()));
+        objects
+    });
+    let has_decided = |objects: &Arc<MemoryBackend>| {
+        let repository = world.open_over(objects.clone()).unwrap();
+        let open = Collections::read(&repository).unwrap().open;
+        open.is_some_and(|open| open.decided && !open.selection.slots.is_empty())
+    };
+    let whole = killed.find(has_decided).unwrap().snapshot();
+    let going = [all_about(scene.back, &whole), scene.dead()].concat();
+    prune_while_they_go(world, &whole, &going, &[kept]);
 }
 
 /// A verdict took an arena, and a backup into the replica, which still had it, brought it back: if the

@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::path::Path;
 
+use strongroom_arena::ListedArenas;
 use strongroom_base::{ArenaId, Problem, Severity, Silent, SnapshotId};
 use strongroom_catalog::Snapshot;
 use strongroom_repository::{
@@ -196,7 +197,10 @@ impl Collector<'_> {
             return Ok(None);
         }
         let gone = Selection { snapshots: go, slots: verdict.slots.clone() };
-        let why = match self.reckon(&gone, &|_| false) {
+        let before = ListedArenas::list(self.repository.backend())?;
+        let reckoned = self.reckon(&gone, &|_| false);
+        let has_lost = |listed: &ListedArenas| !listed.has_all_of(&before);
+        let why = match self.unless_overtaken(number, reckoned, has_lost) {
             Err(RepositoryError::Miscounted { snapshot, .. }) => format!(
                 "it would remove what snapshot {} needs: it was decided in another copy of this \
                  repository, before the snapshot was taken back, or by a faulty program",

@@ -214,6 +214,14 @@ impl Inventory {
         self.arenas.iter().map(|holding| holding.name.id).chain(self.unreadable.keys().copied())
     }
 
+    /// Whether something that it was made of is not listed any more.
+    pub fn has_lost(&self, listed: &ListedArenas) -> bool {
+        let is_gone = |id: ArenaId| listed.generations(id).is_empty();
+        let is_as_listed =
+            |holding: &Holding| holding.is_as_listed(listed.generations(holding.name.id));
+        self.unreadable.keys().any(|id| is_gone(*id)) || !self.arenas.iter().all(is_as_listed)
+    }
+
     /// An arena whose summary can be read.
     pub fn get(&self, id: ArenaId) -> Option<&Holding> {
         position(&self.arenas, id).map(|place| &self.arenas[place])
