@@ -41,7 +41,7 @@ pub use choose::Worth;
 use committed::{find_committed, say_committed};
 use decide::{Decided, is_swept};
 pub use later::{Later, Undone, prune_later, undo_prune};
-use listed::{going, not_listed, refuse_emptied, staying, unlisted};
+use listed::{going, refuse_emptied, refuse_unlisted, staying};
 use lost::{Removed, find_lost};
 use reach::Reach;
 
@@ -395,9 +395,7 @@ impl Collector<'_> {
         let wishes = Wishes::read(self.repository)?;
         let list = list_snapshots(self.repository)?;
         let known = list.ids().chain(sessions.iter().copied()).collect();
-        if let Some(id) = unlisted(repository, &known, &reach.inventory, collections)?.first() {
-            return Err(not_listed(*id));
-        }
+        refuse_unlisted(repository, &known, &reach.inventory, collections, collections.next)?;
         // A create that came late has brought them back. What they wrote may lack what has gone since.
         list.fenced.iter().for_each(|fenced| _ = sessions.remove(fenced));
         refuse_emptied(&list, &reach.inventory, collections)?;

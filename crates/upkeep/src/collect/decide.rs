@@ -9,12 +9,12 @@ use strongroom_base::{ArenaId, Problem, Severity, Silent, SnapshotId};
 use strongroom_catalog::Snapshot;
 use strongroom_repository::{
     ArenaSlots, Collections, Forgotten, RepositoryError, Selection, SnapshotList, Wishes,
-    create_verdict, list_snapshots, read_snapshot, verdict_object,
+    create_verdict, list_snapshots, verdict_object,
 };
 
 use super::carry::{Carried, Way, carry_out, put_off};
 use super::choose::Doomed;
-use super::listed::{not_listed, staying, unlisted};
+use super::listed::{refuse_unlisted, staying};
 use super::lost::find_lost;
 use super::reach::Reach;
 use super::{Collector, Writers};
@@ -83,16 +83,7 @@ impl Collector<'_> {
         let is_same = !reach.list_arenas(self.repository.backend(), collections)?;
         let known = writers.sessions.iter().chain(&writers.snapshots).copied();
         let known = known.chain(list.ids()).collect();
-        for id in unlisted(self.repository, &known, &reach.inventory, collections)? {
-            match read_snapshot(self.repository, id) {
-                // Committed since, by a writer that knows this plan.
-                Ok(snapshot) if snapshot.seen >= number => {}
-                Err(RepositoryError::Fenced { .. }) => {}
-                Err(RepositoryError::Backend(error)) if error.is_not_found() => {}
-                Err(error) if !error.is_damage() => return Err(error),
-                _ => return Err(not_listed(id)),
-            }
-        }
+        refuse_unlisted(self.repository, &known, &reach.inventory, collections, number)?;
         let snapshots = plan.snapshots.iter().filter(|going| goes(going.id)).cloned().collect();
         let slots = plan.slots.clone();
         // If another process has made the plan, this one knew no arena before.

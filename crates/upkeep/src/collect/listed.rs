@@ -7,7 +7,8 @@ use strongroom_base::regimes::{Regime, reached_if};
 use strongroom_catalog::Snapshot;
 use strongroom_repository::objects::SNAPSHOTS_FOLDER;
 use strongroom_repository::{
-    Collections, Forgotten, Repository, RepositoryError, SnapshotList, snapshot_object,
+    Collections, Forgotten, Repository, RepositoryError, SnapshotList, read_snapshot,
+    snapshot_object,
 };
 
 use super::inventory::Inventory;
@@ -34,33 +35,38 @@ pub fn refuse_emptied(
     }
 }
 
-/// The snapshots that exist and are not known, although their sessions wrote arenas: those that the place
-/// does not list, or that were committed since.
-pub fn unlisted(
+/// Fails if a snapshot exists that is not known, although its session wrote arenas: the place does not list
+/// it. One may be there since: of a writer that knows the plan of this collection, or the fence of another
+/// collector, before a session that had ended by itself.
+pub fn refuse_unlisted(
     repository: &Repository,
     known: &HashSet<SnapshotId>,
     inventory: &Inventory,
     collections: &Collections,
-) -> Result<Vec<SnapshotId>, RepositoryError> {
+    number: u64,
+) -> Result<(), RepositoryError> {
     let sessions = inventory.arenas().iter().map(|holding| holding.origin.session);
     let unknown: BTreeSet<SnapshotId> =
         sessions.filter(|id| !known.contains(id) && !collections.took(*id)).collect();
-    let mut found = Vec::new();
     for id in unknown {
         match repository.backend().size(&snapshot_object(id)) {
-            Ok(_) => found.push(id),
-            Err(error) if error.is_not_found() || error.is_no_file() => {}
+            Ok(_) => {}
+            Err(error) if error.is_not_found() || error.is_no_file() => continue,
             Err(error) => return Err(error.into()),
         }
+        match read_snapshot(repository, id) {
+            Ok(snapshot) if snapshot.seen >= number => {}
+            Err(RepositoryError::Fenced { .. }) => {}
+            Err(RepositoryError::Backend(error)) if error.is_not_found() => {}
+            Err(error) if !error.is_damage() => return Err(error),
+            _ => {
+                let what = format!("snapshot {}", id.short());
+                let why = "the place that keeps the repository has it, and does not list it";
+                return Err(RepositoryError::NotCollectable { what, why: why.to_owned() });
+            }
+        }
     }
-    Ok(found)
-}
-
-/// Fails because a place does not list what it has.
-pub fn not_listed(snapshot: SnapshotId) -> RepositoryError {
-    let what = format!("snapshot {}", snapshot.short());
-    let why = "the place that keeps the repository has it, and does not list it".to_owned();
-    RepositoryError::NotCollectable { what, why }
+    Ok(())
 }
 
 /// Those of the listed snapshots that do not go.

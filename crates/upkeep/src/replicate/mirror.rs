@@ -194,14 +194,12 @@ fn reckoned(
             monitor.problem(Problem { severity: Severity::Note, path: None, message: &message });
             continue;
         }
-        // Else it is lost in the repository: no verdict took the arena, or one took the snapshot too, and the
-        // owner keeps it after all, or a backup into the replica needed it since, and brought it back.
-        let is_of_two_histories =
-            collections.is_dead(arena) && !collections.took(snapshot) && remove.iter().any(goes);
-        let Some(other) = doubtful.filter(|_| is_of_two_histories) else {
+        let Some(other) = doubtful.filter(|_| remove.iter().any(goes)) else {
             if unread.is_some() {
                 return Err(if_all_was_read(error));
             }
+            // No verdict took what goes, or one took the snapshot too, and the owner keeps it after all, or a
+            // backup into the replica needed it since, and brought it back.
             let what = format!(
                 "the repository lacks what snapshot {needed_by} needs of arena {arena}; \
                  `strongroom repair --from` this replica brings it back",

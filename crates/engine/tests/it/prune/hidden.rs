@@ -241,6 +241,39 @@ fn a_snapshot_that_is_not_listed_and_may_rely_on_the_plan_stops_it() {
     }
 }
 
+/// A session ended by itself, and a collector that had seen it before fences it only now, while another one
+/// looks for it: that fence is no snapshot which the place hides.
+#[test]
+fn a_fence_that_comes_behind_the_listing_stops_no_prune() {
+    let history = History::new(49, &[1, 2, 3]);
+    let world = &history.world;
+    world.write("new", &strongroom_testkit::noise(49, 50_000));
+    let (mut stored, name, _) = stopped_before_its_commit(world);
+    let id: SnapshotId = name.file().parse().unwrap();
+    stored.retain(|name, _| name.folder() != "sessions");
+    for at in 0.. {
+        let objects = Arc::new(MemoryBackend::from_snapshot(stored.clone()));
+        let other = world.open_over(objects.clone()).unwrap();
+        let asked = Arc::new(AtomicU64::new(0));
+        let counted = asked.clone();
+        let name = name.clone();
+        let acting = RecordingBackend::acting(objects.clone(), move |call| {
+            let is_asked = call.kind == CallKind::Size && call.name == name.as_str();
+            if is_asked && counted.fetch_add(1, Ordering::Relaxed) == at {
+                end_session(&other, id).unwrap();
+            }
+        });
+        let outcome = collect(&world.open_over(Arc::new(acting)).unwrap());
+        let outcome = outcome.unwrap_or_else(|error| panic!("asked {at} times: {error}"));
+        assert_eq!(outcome.carried.snapshots, 3, "{outcome:?}");
+        history.check(&world.open_over(objects).unwrap(), "in the end");
+        if asked.load(Ordering::Relaxed) <= at {
+            assert!(at > 2, "{at}");
+            break;
+        }
+    }
+}
+
 /// A backup that began before the plan commits, and relies on what that condemns; and its owner forgets another
 /// snapshot. Both came since the plan, and the verdict spares what the new one needs.
 #[test]
