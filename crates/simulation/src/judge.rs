@@ -16,7 +16,7 @@ use strongroom_repository::{
     ChunkReader, Collections, Repository, RepositoryError, list_snapshots, read_snapshot,
 };
 use strongroom_testkit::{TickingClock, draw_limits};
-use strongroom_upkeep::{PruneOptions, forget, plan_repair, prune, repair};
+use strongroom_upkeep::{PruneOptions, forget, plan_recovery, plan_repair, prune, repair};
 
 use crate::beginning::{Beginning, FILE, backup_options};
 use crate::ledger::{Report, Wish};
@@ -182,7 +182,8 @@ impl Judge<'_> {
         // A collection waits for a session whose snapshot was committed and is gone, and says that a repair has
         // to come first: it was taken back when it was too late.
         let repaired = || {
-            let plan = plan_repair(repository.backend(), &Silent, &Cancel::new())?;
+            let mut plan = plan_repair(repository.backend(), &Silent, &Cancel::new())?;
+            plan_recovery(&repository, &mut plan, &Silent, &Cancel::new())?;
             repair(&repository, &plan, &Silent, &Cancel::new())?;
             pruned()
         };
