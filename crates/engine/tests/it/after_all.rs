@@ -199,7 +199,7 @@ fn what_an_overtaken_collector_removes_stops_no_prune() {
     prune_while_they_go(&scene.world, &whole, &scene.dead(), &kept);
 }
 
-/// The same while a prune reckons with a verdict that it has found.
+/// A prune that has found a verdict, and reckons with it, comes to its end beside such a collector, too.
 #[test]
 fn what_an_overtaken_collector_removes_stops_no_prune_that_found_a_verdict() {
     let scene = Scene::new(1250);

@@ -293,7 +293,7 @@ fn what_cannot_be_replaced_stays_as_it_is() {
     assert!(world.objects.snapshot() == before);
 }
 
-/// An arena that cannot be read hinders nothing: what it held is named where it was.
+/// An arena that cannot be read hinders nothing: what it held is named by its path.
 #[test]
 fn an_arena_that_cannot_be_read_hinders_nothing() {
     let (world, versions) = history(9);

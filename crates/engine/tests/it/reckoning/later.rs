@@ -88,7 +88,7 @@ fn the_first_verdict_counts() {
     world.assert_holds(&world.open(), second.0, &second.1, "it was not forgotten");
 }
 
-/// What was condemned may be needed to mend what a verification finds.
+/// A verification that finds a fault keeps what is condemned: it may be needed for the repair.
 #[test]
 fn nothing_goes_while_the_repository_is_not_sound() {
     let (world, [first, _]) = one_forgotten(14);
