@@ -10,13 +10,14 @@ use strongroom_base::{Cancel, Silent, SnapshotId};
 use strongroom_repository::objects::copy_of;
 use strongroom_repository::{Collections, RepositoryError, snapshot_object};
 use strongroom_testkit::damage::{Objects, names_in};
-use strongroom_testkit::{FaultPlan, FaultyBackend, Image, RecordingBackend, noise};
+use strongroom_testkit::{Image, RecordingBackend, noise};
 use strongroom_upkeep::{
     forget, mirror, plan_mirror, plan_recovery, plan_repair, preview_mirror, prune, remember,
     repair, replicate,
 };
 
 use crate::repair_from::repair_from;
+use crate::replicate::mirrored::prune_killed_at;
 use crate::verify::check_all;
 use crate::world::{ALL, World, options, run, snapshot_ids};
 
@@ -207,19 +208,14 @@ fn what_an_overtaken_collector_removes_stops_no_prune_that_found_a_verdict() {
     let [_, forgotten, kept] = &scene.kept[..] else { unreachable!() };
     forget(&world.open(), &[forgotten.0]).unwrap();
     let before = world.objects.snapshot();
-    let mut killed = (0..).map(|at| {
-        let objects = Arc::new(MemoryBackend::from_snapshot(before.clone()));
-        let faulty = FaultyBackend::new(objects.clone(), FaultPlan::crash(at));
-        let repository = world.open_over(Arc::new(faulty));
-        let _ = repository.map(|killed| prune(&killed, &ALL, &Silent, &Cancel::new()));
-        objects
-    });
-    let has_decided = |objects: &Arc<MemoryBackend>| {
-        let repository = world.open_over(objects.clone()).unwrap();
-        let open = Collections::read(&repository).unwrap().open;
-        open.is_some_and(|open| open.decided && !open.selection.slots.is_empty())
-    };
-    let whole = killed.find(has_decided).unwrap().snapshot();
+    let mut killed = (0..).map(|at| prune_killed_at(world, &before, at));
+    let (objects, ..) = killed
+        .find(|(_, repository, _)| {
+            let open = Collections::read(repository).unwrap().open;
+            open.is_some_and(|open| open.decided && !open.selection.slots.is_empty())
+        })
+        .unwrap();
+    let whole = objects.snapshot();
     let going = [all_about(scene.back, &whole), scene.dead()].concat();
     prune_while_they_go(world, &whole, &going, &[kept]);
 }

@@ -293,7 +293,7 @@ fn what_cannot_be_replaced_stays_as_it_is() {
     assert!(world.objects.snapshot() == before);
 }
 
-/// An arena that cannot be read hinders nothing: what it held is named by its path.
+/// Chunks of the other arenas are brought together although one arena cannot be read.
 #[test]
 fn an_arena_that_cannot_be_read_hinders_nothing() {
     let (world, versions) = history(9);

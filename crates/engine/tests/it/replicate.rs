@@ -1,6 +1,6 @@
 //! Copies: complete whenever a snapshot is in them, with any fault, beside any other verb.
 
-mod mirrored;
+pub mod mirrored;
 mod nights;
 mod places;
 mod sent;

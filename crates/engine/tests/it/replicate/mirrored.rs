@@ -31,7 +31,7 @@ fn a_mirror_removes_snapshots_before_arenas() {
 }
 
 /// A place of these objects whose prune is killed at a call, and whether it came to its end before.
-fn prune_killed_at(
+pub fn prune_killed_at(
     world: &World,
     source: &Objects,
     at: u64,
