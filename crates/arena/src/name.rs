@@ -165,6 +165,26 @@ mod tests {
     }
 
     #[test]
+    fn a_listing_lacks_what_is_gone_or_of_another_length() {
+        let id = |last: char| format!("{}{last}", &ID[1..]).parse().unwrap();
+        let listed = |arenas: &[(char, u32, u64)]| ListedArenas {
+            arenas: arenas
+                .iter()
+                .map(|(last, generation, bytes)| ListedArena {
+                    name: ArenaName { id: id(*last), generation: *generation },
+                    object_bytes: *bytes,
+                })
+                .collect(),
+        };
+        let before = listed(&[('1', 0, 10), ('2', 0, 20), ('2', 1, 15)]);
+        let later = |arenas: &[_]| listed(arenas).has_all_of(&before);
+        assert!(before.has_all_of(&before) && before.has_all_of(&listed(&[])));
+        assert!(later(&[('1', 0, 10), ('2', 0, 20), ('2', 1, 15), ('3', 0, 9)]), "one more");
+        assert!(!later(&[('1', 0, 10), ('2', 1, 15)]), "a generation is gone");
+        assert!(!later(&[('1', 0, 11), ('2', 0, 20), ('2', 1, 15)]), "one is longer");
+    }
+
+    #[test]
     fn no_arena_has_two_names() {
         let refused = [
             ID.to_owned(),

@@ -359,7 +359,7 @@ impl Collector<'_> {
         Duration::from_nanos(now.0.saturating_sub(self.began.0).max(0).unsigned_abs())
     }
 
-    /// What came of a look at what there is. If it failed, and something is gone that was listed before it,
+    /// The result of a look at what there is. If it is an error, and something is gone that was listed before,
     /// another collector is at work, perhaps one that carries out a verdict whose collection has ended
     /// meanwhile: then nothing is damaged.
     fn unless_overtaken<T>(
