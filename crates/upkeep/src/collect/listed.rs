@@ -36,8 +36,8 @@ pub fn refuse_emptied(
 }
 
 /// Fails if a snapshot exists that is not known, although its session wrote arenas: the place does not list
-/// it. One may be there since: of a writer that knows the plan of this collection, or the fence of another
-/// collector, before a session that had ended by itself.
+/// it, or `replicate` or `repair` brought it meanwhile. One may be there since: of a writer that knows the
+/// plan of this collection, or the fence of another collector, before a session that had ended by itself.
 pub fn refuse_unlisted(
     repository: &Repository,
     known: &HashSet<SnapshotId>,
@@ -61,7 +61,7 @@ pub fn refuse_unlisted(
             Err(error) if !error.is_damage() => return Err(error),
             _ => {
                 let what = format!("snapshot {}", id.short());
-                let why = "the place that keeps the repository has it, and does not list it";
+                let why = "it came after the listing, or its place does not list it; prune again";
                 return Err(RepositoryError::NotCollectable { what, why: why.to_owned() });
             }
         }
