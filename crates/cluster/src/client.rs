@@ -302,8 +302,8 @@ impl Client {
 
     /// What buckets in memory claimed when they were asked for their status.
     fn present(&self, is_wanted: impl Fn(BucketNumber) -> bool) -> Vec<Claim> {
-        let present = self.known.values().filter(|answer| answer.state != State::Evicted);
-        let wanted = present.filter(|answer| answer.bucket.is_some_and(&is_wanted));
+        let known = self.known.values();
+        let wanted = known.filter(|answer| answer.bucket.is_some_and(&is_wanted));
         wanted.filter_map(|answer| self.claim_of(answer)).collect()
     }
 
@@ -326,10 +326,12 @@ impl Client {
         wanted.filter_map(|answer| self.claim_of(answer)).collect()
     }
 
-    /// What a bucket claims. One that is empty has nothing of what belongs to its keys.
+    /// What a bucket claims. One that is empty has nothing of what belongs to its keys, one that was
+    /// evicted nothing at all.
     fn claim_of(&self, answer: &Acknowledgement) -> Option<Claim> {
         let description = &answer.description;
-        let is_full = description.content != Content::Empty || self.options.takes_empty;
+        let is_full = (description.content != Content::Empty || self.options.takes_empty)
+            && answer.state != State::Evicted;
         let range = description.range.clone().filter(|_| is_full)?;
         let split_version = description.split_version;
         Some(Claim { holder: holder_of(answer)?, range, split_version })

@@ -22,6 +22,7 @@
 //! - So a bucket that was captured was stopped without a break from before CUT was sent.
 //! - A bucket that is empty takes no part in a round that stores, unless the round wants all.
 //! - Each answer says how many of its kind there are: who has fewer has not heard all of this node.
+//!   A bucket that an earlier round is still freeing or loading is one of them: a store waits for it.
 //! - Memory is freed only after it was compared with the bucket's own snapshot of the cut, while
 //!   the program was stopped without a break.
 //!
@@ -225,11 +226,16 @@ impl Node {
     /// A bucket takes a step. A client that waits for it hears of it.
     fn step(&mut self, number: BucketNumber, step: Step) {
         let Some(bucket) = self.buckets.get_mut(&number) else { return };
+        let is_over = bucket.step.is_busy() && !step.is_busy();
         bucket.step = step;
         let Some(round) = &self.round else { return };
-        if bucket.epoch == round.epoch && bucket.step.is_news() {
-            let (to, run) = (round.controller, round.run);
-            self.reply(to, run, About::Bucket(number, Among::Round));
+        if bucket.epoch == round.epoch {
+            if bucket.step.is_news() {
+                let (to, run) = (round.controller, round.run);
+                self.reply(to, run, About::Bucket(number, Among::Round));
+            }
+        } else if is_over {
+            self.join_late(number);
         }
     }
 

@@ -67,6 +67,11 @@ impl Client {
                 self.roll.note(answer, true);
                 self.cut_if_all_is_heard();
             }
+            // An earlier round has freed it meanwhile: it holds nothing.
+            (State::Evicted, Some(_)) => {
+                self.roll.note(answer, true);
+                self.cut_if_all_is_heard();
+            }
             // Its program does not hold still yet, or the node has none.
             _ => {
                 self.roll.note(answer, false);

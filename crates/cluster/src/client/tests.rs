@@ -425,6 +425,26 @@ fn kept_1_11_each_node_is_heard_to_its_end_before_the_cut() {
     assert_eq!(client.receive(21, &other), [], "it claims the same");
 }
 
+/// What an earlier round is loading may come to hold keys, so there is no cut before that is over; what
+/// one has freed meanwhile holds none.
+#[test]
+fn a_store_waits_for_what_an_earlier_round_has_begun() {
+    for state in [State::Loading, State::Evicting] {
+        let mut client = preparing(Task::Store { evicts: false });
+        assert_eq!(give(&mut client, 2, state, KeyRange::whole()), []);
+        assert_eq!(give(&mut client, 1, State::Ready, KeyRange::whole()), [], "{state:?}");
+        let effects = give(&mut client, 2, State::Evicted, KeyRange::whole());
+        assert_eq!(verbs(&effects), ["cut"]);
+        assert_eq!(give(&mut client, 2, State::Evicted, KeyRange::whole()), []);
+        assert_eq!(verbs(&give(&mut client, 1, State::Captured, KeyRange::whole())), ["cut"]);
+        let mut client = preparing(Task::Store { evicts: false });
+        give(&mut client, 2, state, KeyRange::whole());
+        give(&mut client, 1, State::Ready, KeyRange::whole());
+        let effects = give(&mut client, 2, State::Ready, KeyRange::whole());
+        assert_eq!(effects, [], "both claim the same");
+    }
+}
+
 #[test]
 fn kept_1_11_a_claim_that_comes_after_the_cut_ends_the_round() {
     for state in [State::Ready, State::Captured, State::Stored, State::Failed] {

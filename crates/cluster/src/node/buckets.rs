@@ -166,12 +166,16 @@ impl Node {
             Step::Freeing { by_ms, .. } if *by_ms <= self.now_ms => LATE.to_owned(),
             _ => String::new(),
         };
+        // One that is held up answers for the round that waits for it.
+        let is_held_up = among == Among::Round && self.held_up().contains(&number);
+        let round = self.round.as_ref().filter(|_| is_held_up);
+        let epoch = round.map_or(bucket.epoch, |round| round.epoch);
         Some(Acknowledgement {
             bucket: Some(number),
             buckets: self.count(among),
             description: description.clone(),
             snapshot: bucket.snapshot.filter(|_| state == State::Stored),
-            ..self.own_acknowledgement(run, bucket.epoch, state, reason)
+            ..self.own_acknowledgement(run, epoch, state, reason)
         })
     }
 
@@ -179,7 +183,7 @@ impl Node {
     fn count(&self, among: Among) -> u16 {
         let count = match among {
             Among::All => self.buckets.values().filter(|bucket| bucket.is_shown()).count(),
-            Among::Round => self.members().len(),
+            Among::Round => self.members().len() + self.held_up().len(),
         };
         u16::try_from(count).unwrap_or(u16::MAX)
     }

@@ -125,7 +125,8 @@ impl Node {
         let members = self.members();
         match self.round.as_ref().map(|round| round.kind) {
             Some(Kind::Store { .. }) | None => {
-                self.answer(from, command, &members, Among::Round);
+                let all = [members, self.held_up()].concat();
+                self.answer(from, command, &all, Among::Round);
             }
             Some(Kind::Evict(_) | Kind::Load(_)) => {
                 let is_listed = |number: &BucketNumber| {
@@ -145,6 +146,31 @@ impl Node {
         let Some(round) = &self.round else { return Vec::new() };
         let members = self.buckets.iter().filter(|(_, bucket)| bucket.epoch == round.epoch);
         members.map(|(number, _)| *number).collect()
+    }
+
+    /// Buckets that a store waits for: what an earlier round has begun with them must end first, and then
+    /// they may hold keys.
+    pub(super) fn held_up(&self) -> Vec<BucketNumber> {
+        let Some(round) = self.round.as_ref().filter(|round| round.is_storing()) else {
+            return Vec::new();
+        };
+        let is_held_up = |bucket: &Bucket| bucket.epoch != round.epoch && bucket.step.is_busy();
+        let held_up = self.buckets.iter().filter(|(_, bucket)| is_held_up(bucket));
+        held_up.map(|(number, _)| *number).collect()
+    }
+
+    /// What an earlier round has begun with a bucket is over: it joins a store that waits for it.
+    pub(super) fn join_late(&mut self, number: BucketNumber) {
+        let is_open = |round: &&Round| round.is_storing() && !round.is_closed;
+        let Some(round) = self.round.as_ref().filter(is_open) else { return };
+        let (to, run, epoch) = (round.controller, round.run, round.epoch);
+        let Some(bucket) = self.buckets.get_mut(&number) else { return };
+        if bucket.is_attached {
+            return self.quiesce(number);
+        }
+        // It holds nothing, and that is said.
+        bucket.enter(epoch);
+        self.reply(to, run, About::Bucket(number, Among::Round));
     }
 
     /// The epoch of a round is on the disk: the round before it is over, and this one begins.
@@ -168,7 +194,11 @@ impl Node {
         for number in &attached {
             self.quiesce(*number);
         }
-        if attached.is_empty() {
+        let held_up = self.held_up();
+        for number in &held_up {
+            self.reply(from, run, About::Bucket(*number, Among::Round));
+        }
+        if attached.is_empty() && held_up.is_empty() {
             let about = About::Node { epoch, state: State::Idle, reason: String::new() };
             self.reply(from, run, about);
         }

@@ -358,3 +358,67 @@ fn kept_1_11_each_answer_says_how_many_there_are() {
     let answer = said(&mut node, 1).pop().unwrap();
     assert_eq!((answer.state, answer.buckets), (State::Ready, 2), "the other is not ready yet");
 }
+
+/// What the answers to a client are about: bucket, epoch, state, and how many there are.
+fn summed_up(answers: &[Acknowledgement]) -> Vec<(Option<BucketNumber>, Epoch, State, u16)> {
+    let of = |it: &Acknowledgement| (it.bucket, it.epoch, it.state, it.buckets);
+    answers.iter().map(of).collect()
+}
+
+#[test]
+fn a_store_counts_a_bucket_that_is_being_loaded_and_takes_it_then() {
+    let (bucket, later) = (BUCKET, Epoch(6));
+    let Verb::Evict { cut, parts } = evict(SNAPSHOT) else { return };
+    for is_there in [false, true] {
+        let mut node = node(Record::default());
+        let mut empty = description(1);
+        empty.content = Content::Empty;
+        node.input(0, NodeInput::Detached { bucket });
+        if is_there {
+            node.input(0, NodeInput::Attached { bucket, description: empty });
+        }
+        send(&mut node, 0, 5, Verb::Load { cut, parts: parts.clone() });
+        persisted(&mut node, 0, 1);
+        send(&mut node, 1, 6, Verb::Prepare);
+        assert_eq!(persisted(&mut node, 1, 2), [], "it is half loaded");
+        let held_up = [(Some(bucket), later, State::Loading, 1)];
+        assert_eq!(summed_up(&said(&mut node, 1)), held_up);
+        send(&mut node, 2, 6, Verb::Prepare);
+        assert_eq!(summed_up(&said(&mut node, 2)), held_up, "asked again");
+        let filled = NodeInput::Loaded { bucket, epoch: EPOCH, description: description(1) };
+        assert_eq!(summed_up(&said(&mut node, 3)), []);
+        node.input(3, filled);
+        let quiesce = NodeEffect::Quiesce { bucket, epoch: later };
+        assert_eq!(persisted(&mut node, 4, 3), [quiesce]);
+        node.input(5, quiesced(6));
+        assert_eq!(summed_up(&said(&mut node, 5)), [(Some(bucket), later, State::Ready, 1)]);
+    }
+}
+
+#[test]
+fn a_store_counts_a_bucket_that_is_being_freed_until_it_is() {
+    let (bucket, later) = (BUCKET, Epoch(6));
+    for is_freed in [true, false] {
+        let mut node = node(stored(SNAPSHOT));
+        send(&mut node, 0, 5, evict(SNAPSHOT));
+        persisted(&mut node, 0, 1);
+        node.input(0, quiesced(5));
+        node.input(0, NodeInput::Compared { bucket, epoch: EPOCH, is_equal: true });
+        said(&mut node, 0);
+        send(&mut node, 1, 6, Verb::Prepare);
+        assert_eq!(persisted(&mut node, 1, 2), []);
+        let held_up = [(Some(bucket), later, State::Evicting, 1)];
+        assert_eq!(summed_up(&said(&mut node, 1)), held_up);
+        if is_freed {
+            node.input(2, NodeInput::Freed { bucket, epoch: EPOCH });
+            persisted(&mut node, 2, 3);
+            let freed = [(Some(bucket), later, State::Evicted, 1)];
+            assert_eq!(summed_up(&said(&mut node, 2)), freed);
+            continue;
+        }
+        let reason = "its program went on".to_owned();
+        let effects = done(node.input(2, NodeInput::Failed { bucket, epoch: EPOCH, reason }));
+        let quiesce = NodeEffect::Quiesce { bucket, epoch: later };
+        assert_eq!(effects, [NodeEffect::Resume { bucket }, quiesce], "it has its keys still");
+    }
+}

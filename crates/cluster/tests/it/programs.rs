@@ -141,6 +141,24 @@ impl World {
             }
         }
         self.change_total(change);
+        self.end_old_alone();
+    }
+
+    /// Old copies end whose keys no other program claims any more: such a copy looks like what has always
+    /// been there.
+    fn end_old_alone(&mut self) {
+        let (stale, genuine): (Vec<_>, Vec<_>) =
+            self.programs.iter().partition(|(_, program)| program.stale.is_some());
+        let is_alone = |copy: &Program| {
+            !genuine.iter().any(|(_, other)| copy.low < other.high && other.low < copy.high)
+        };
+        let old = stale.into_iter().filter(|(_, copy)| copy.stale == Some(Stale::Old));
+        let alone = old.filter(|(_, copy)| is_alone(copy));
+        let alone: Vec<(u32, usize)> = alone.map(|(bucket, copy)| (*bucket, copy.host)).collect();
+        for (bucket, host) in alone {
+            self.programs.remove(&bucket);
+            self.report(host, NodeInput::Detached { bucket: BucketNumber(bucket) });
+        }
     }
 
     pub fn change_total(&mut self, by: i64) {
