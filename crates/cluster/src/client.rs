@@ -326,7 +326,7 @@ impl Client {
         wanted.filter_map(|answer| self.claim_of(answer)).collect()
     }
 
-    /// What a bucket claims. One that is empty has nothing of what belongs to its keys, one that was
+    /// The claim of a bucket. One that is empty has nothing of what belongs to its keys, one that was
     /// evicted nothing at all.
     fn claim_of(&self, answer: &Acknowledgement) -> Option<Claim> {
         let description = &answer.description;

@@ -425,8 +425,8 @@ fn kept_1_11_each_node_is_heard_to_its_end_before_the_cut() {
     assert_eq!(client.receive(21, &other), [], "it claims the same");
 }
 
-/// What an earlier round is loading may come to hold keys, so there is no cut before that is over; what
-/// one has freed meanwhile holds none.
+/// A bucket that an earlier round is loading may come to hold keys, so there is no cut before that is over;
+/// one that was freed meanwhile holds none.
 #[test]
 fn a_store_waits_for_what_an_earlier_round_has_begun() {
     for state in [State::Loading, State::Evicting] {

@@ -29,7 +29,7 @@ pub(super) enum About {
 pub(super) enum Among {
     /// All that are here, or were freed.
     All,
-    /// Those that take part in the present round, or keep it waiting.
+    /// Buckets that take part in the present round, or keep it waiting.
     Round,
 }
 

@@ -159,7 +159,7 @@ impl Node {
         held_up.map(|(number, _)| *number).collect()
     }
 
-    /// What an earlier round has begun with a bucket is over: it joins a store that waits for it.
+    /// A bucket with which an earlier round has come to its end joins a store that waits for it.
     pub(super) fn join_late(&mut self, number: BucketNumber) {
         let is_open = |round: &&Round| round.is_storing() && !round.is_closed;
         let Some(round) = self.round.as_ref().filter(is_open) else { return };

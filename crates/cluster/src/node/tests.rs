@@ -359,7 +359,7 @@ fn kept_1_11_each_answer_says_how_many_there_are() {
     assert_eq!((answer.state, answer.buckets), (State::Ready, 2), "the other is not ready yet");
 }
 
-/// What the answers to a client are about: bucket, epoch, state, and how many there are.
+/// Bucket, epoch and state of each answer to a client, and how many there are.
 fn summed_up(answers: &[Acknowledgement]) -> Vec<(Option<BucketNumber>, Epoch, State, u16)> {
     let of = |it: &Acknowledgement| (it.bucket, it.epoch, it.state, it.buckets);
     answers.iter().map(of).collect()
